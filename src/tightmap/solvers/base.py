@@ -1,0 +1,112 @@
+"""The one shape every solver has (start, step, finish) and the small records that cross it.
+
+A solver is a frozen dataclass whose fields are its options.  The driver in ``solve.py`` owns the clock, the
+iteration count, the incumbent, the callback, the trace and the status; a solver only knows how to begin, how to
+advance by one step (a sweep, or at most about 0.1 s of work) and what it leaves behind.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.graph import Graph
+
+Labels = npt.NDArray[np.int64]
+Vector = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Init:
+    """Where to start, already translated to the canonical variables of the Graph.
+
+    At most one of ``labels`` and ``relaxed`` is given.  ``state`` is whatever an earlier solver of the same or of
+    another method left in ``Result.state``; a solver uses it when it recognises its type and ignores it otherwise.
+    """
+
+    labels: Labels | None = None
+    relaxed: Vector | None = None  # flat, in the layout of graph.arrays.unary
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the driver tells a solver about the run: seed, threads and the deadline."""
+
+    seed: int = 0
+    threads: int = 1
+    deadline: float | None = None  # on the clock of time.perf_counter()
+
+    def remaining(self) -> float:
+        """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
+        return float("inf") if self.deadline is None else self.deadline - time.perf_counter()
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
+
+
+@dataclass
+class Progress:
+    """What one step found.  Everything is optional.
+
+    labels  a candidate labelling (canonical variables); the driver evaluates it and keeps the best
+    bound   a certified lower bound of the energy (graph.constant included), never the running value of the method
+    done    the method has converged and further steps would change nothing
+    info    extra columns of the trace (residual, rho, ...)
+    """
+
+    labels: Labels | None = None
+    bound: float | None = None
+    done: bool = False
+    info: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Final:
+    """What a solver leaves behind: a last candidate, a last certified bound, and its state for warm starts."""
+
+    labels: Labels | None = None
+    bound: float | None = None
+    state: Any = None
+    note: str = ""  # one sentence for Result.summary(): what was done and why (which decomposition, which fallback)
+
+
+@dataclass(frozen=True)
+class Solver(ABC):
+    """Base of all methods.  Sub-classes are frozen dataclasses; their fields are the options of the method."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]  # one line for `tightmap methods`
+    max_order: ClassVar[int | None] = None  # None: any order
+    needs: ClassVar[str] = "any model"  # "binary", "metric pairwise", ... for people
+    gives_bound: ClassVar[bool] = False
+    handles_inf: ClassVar[bool] = True  # False: hard constraints are searched as large finite costs
+
+    def check(self, graph: Graph) -> None:
+        """Raise ModelError, naming the first offending factor, when the method cannot handle the model."""
+        if self.max_order is not None and graph.order > self.max_order:
+            from tightmap.errors import ModelError
+
+            sizes = np.diff(graph.arrays.scope_start)
+            first = int(np.argmax(sizes > self.max_order))
+            raise ModelError(
+                f"method {self.name!r} takes factors of at most {self.max_order} variables, but the factor on "
+                f"variables {graph.original_scope(first)} has {int(sizes[first])}; try method 'admm' or 'srmp'"
+            )
+
+    @abstractmethod
+    def start(self, graph: Graph, init: Init, context: Context) -> Any:
+        """Allocate and initialise the state of one run."""
+
+    @abstractmethod
+    def step(self, state: Any) -> Progress:
+        """Advance by one sweep (or about 0.1 s) and report."""
+
+    def finish(self, state: Any) -> Final:
+        """Called once, after the last step or an interruption."""
+        return Final(state=state)
