@@ -1,0 +1,65 @@
+"""Block: many factors of one kind and one arity, as the user wrote them.
+
+A Model is a list of blocks.  A block evaluates its factors on the user's own numbers, can show any of its rows as
+dense tables (the twin that every kernel is tested against), and is otherwise only data.  The fast kernels of the same
+kind work on the canonical Graph and live in the same file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.graph import FloatArray, IntArray, Kind
+
+
+def weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
+    """weights * values where a weight of zero switches a factor off, even a hard one (0 * inf = 0)."""
+    if np.isinf(values).any():
+        with np.errstate(invalid="ignore"):
+            return np.where(weights == 0.0, 0.0, weights * values)
+    return weights * values
+
+
+@dataclass(frozen=True, eq=False)
+class Block(ABC):
+    """Base of the blocks: ``scopes`` is (m, k) in the user's variables and order, ``weights`` is (m,)."""
+
+    scopes: IntArray
+    weights: FloatArray
+
+    kind: ClassVar[Kind]
+    symmetric: ClassVar[bool] = False  # the value does not change when the variables of a scope trade places
+
+    @property
+    def arity(self) -> int:
+        return int(self.scopes.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.scopes)
+
+    @abstractmethod
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        """(m,) cost of every factor at a labelling of the whole model."""
+
+    @abstractmethod
+    def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+        """(len(rows), *shape) tables of some rows whose scopes all have these label counts."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, npt.NDArray]:
+        """Named arrays that, with scopes and weights, say everything about the block (for files)."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.scopes.nbytes + self.weights.nbytes + sum(a.nbytes for a in self.parameters.values()))
+
+
+def label_grid(shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:
+    """Open index grids of a table: label_grid((2, 3)) gives arrays of shape (2, 1) and (1, 3)."""
+    return [g.astype(np.int64) for g in np.ogrid[tuple(slice(0, s) for s in shape)]]

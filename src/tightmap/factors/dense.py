@@ -1,0 +1,164 @@
+"""Dense tables of any order: individual, shared, or shared with a weight per factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.factors.block import Block, weighted
+from tightmap.graph import FloatArray, IntArray, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBlock(Block):
+    """cost of row c = weights[c] * tables[index[c]][labels of its scope]; tables is (t, S1, ..., Sk)."""
+
+    tables: FloatArray
+    index: IntArray
+
+    kind: ClassVar[Kind] = Kind.DENSE
+
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        picked = self.tables[(self.index, *(labels[self.scopes[:, p]] for p in range(self.arity)))]
+        return weighted(self.weights, picked)
+
+    def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+        w = self.weights[rows].reshape((-1,) + (1,) * self.arity)
+        return weighted(w, self.tables[self.index[rows]])
+
+    @property
+    def parameters(self) -> dict[str, npt.NDArray]:
+        return {"tables": self.tables, "index": self.index}
+
+
+# ---------------------------------------------------------------------------------------------- kernels
+# A kernel adds to (or writes) a vector over the labels of one position.  Vectors of the other positions are
+# x[start[p] : start[p] + cards], so that one flat array can hold several copies of all variables.
+
+
+@njit(cache=True, nogil=True)
+def dense_key(g, f, labels):
+    """Index of the labelling of factor f in its C-order table."""
+    a = g.scope_start[f]
+    key = 0
+    for p in range(a, g.scope_start[f + 1]):
+        i = g.scope[p]
+        key = key * g.cards[i] + labels[i]
+    return key
+
+
+@njit(cache=True, nogil=True)
+def dense_add_slice(g, f, pos, labels, out, scale):
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    stride = 1
+    base = 0
+    step = 1
+    for p in range(k - 1, -1, -1):
+        i = g.scope[a + p]
+        if p == pos:
+            step = stride
+        else:
+            base += stride * labels[i]
+        stride *= g.cards[i]
+    w = scale * g.weight[f]
+    t = g.param[f] + base
+    for s in range(g.cards[g.scope[a + pos]]):
+        out[s] += w * g.params[t]
+        t += step
+
+
+@njit(cache=True, nogil=True)
+def dense_contract(g, f, pos, x, start, out, work):
+    """Contract all modes but one: trailing modes from the last inwards, then leading ones from the first."""
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    w = g.weight[f]
+    size = 1
+    for p in range(k):
+        size *= g.cards[g.scope[a + p]]
+    table = g.params[g.param[f] : g.param[f] + size]
+    source = table
+    for p in range(k - 1, pos, -1):
+        c = g.cards[g.scope[a + p]]
+        size //= c
+        v = x[start[p] : start[p] + c]
+        for r in range(size):
+            acc = 0.0
+            for t in range(c):
+                acc += source[r * c + t] * v[t]
+            work[r] = acc
+        source = work
+    for p in range(pos):
+        c = g.cards[g.scope[a + p]]
+        size //= c
+        v = x[start[p] : start[p] + c]
+        # in place is safe: entry r of the result is written only after every entry r + t * size has been read
+        for r in range(size):
+            acc = 0.0
+            for t in range(c):
+                acc += v[t] * source[t * size + r]
+            work[r] = acc
+        source = work
+    for s in range(size):
+        out[s] += w * source[s]
+
+
+@njit(cache=True, nogil=True)
+def dense_minmarg(g, f, pos, h, start, out, work):
+    """Min-plus twin of dense_contract; overwrites out."""
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    w = g.weight[f]
+    size = 1
+    for p in range(k):
+        size *= g.cards[g.scope[a + p]]
+    table = g.params[g.param[f] : g.param[f] + size]
+    if k == 2:  # the common case, without a detour through the workspace
+        j = 1 - pos
+        c = g.cards[g.scope[a + j]]
+        n = g.cards[g.scope[a + pos]]
+        v = h[start[j] : start[j] + c]
+        if pos == 0:
+            for s in range(n):
+                best = np.inf
+                for t in range(c):
+                    u = w * table[s * c + t] + v[t]
+                    best = u if u < best else best
+                out[s] = best
+        else:
+            for s in range(n):
+                out[s] = np.inf
+            for t in range(c):
+                for s in range(n):
+                    u = w * table[t * n + s] + v[t]
+                    out[s] = u if u < out[s] else out[s]
+        return
+    for r in range(size):
+        work[r] = w * table[r]
+    for p in range(k - 1, pos, -1):
+        c = g.cards[g.scope[a + p]]
+        size //= c
+        v = h[start[p] : start[p] + c]
+        for r in range(size):
+            best = np.inf
+            for t in range(c):
+                u = work[r * c + t] + v[t]
+                best = u if u < best else best
+            work[r] = best
+    for p in range(pos):
+        c = g.cards[g.scope[a + p]]
+        size //= c
+        v = h[start[p] : start[p] + c]
+        for r in range(size):
+            best = np.inf
+            for t in range(c):
+                u = v[t] + work[t * size + r]
+                best = u if u < best else best
+            work[r] = best
+    for s in range(size):
+        out[s] = work[s]

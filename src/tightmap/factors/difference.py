@@ -1,0 +1,213 @@
+"""Absolute and squared differences of label indices, truncated or not: weight * min(|a - b|^power, limit).
+
+Sum-product uses prefix sums (algorithms of paper supplement B need only contractions), min-sum uses two sweeps for the
+absolute difference and a lower envelope of parabolas for the squared one; all O(labels).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.factors.block import Block, label_grid
+from tightmap.graph import FloatArray, IntArray, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceBlock(Block):
+    """Base of the two kinds: ``limits`` is (m,), +inf where the difference is not truncated."""
+
+    limits: FloatArray
+
+    power: ClassVar[int]
+    symmetric: ClassVar[bool] = True
+
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        gap = np.abs(labels[self.scopes[:, 0]].astype(np.float64) - labels[self.scopes[:, 1]]) ** self.power
+        return self.weights * np.minimum(gap, self.limits)
+
+    def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+        a, b = label_grid(shape)
+        gap = np.abs(a - b).astype(np.float64) ** self.power
+        return self.weights[rows][:, None, None] * np.minimum(gap, self.limits[rows][:, None, None])
+
+    @property
+    def parameters(self) -> dict[str, npt.NDArray]:
+        return {"limits": self.limits}
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBlock(DifferenceBlock):
+    kind: ClassVar[Kind] = Kind.LINEAR
+    power: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticBlock(DifferenceBlock):
+    kind: ClassVar[Kind] = Kind.QUADRATIC
+    power: ClassVar[int] = 2
+
+
+@njit(cache=True, nogil=True)
+def difference_value(quadratic, limit, a, b):
+    d = float(abs(a - b))
+    if quadratic:
+        d *= d
+    return d if d < limit else limit
+
+
+@njit(cache=True, nogil=True)
+def difference_add_slice(n, w, quadratic, limit, label, out):
+    for s in range(n):
+        out[s] += w * difference_value(quadratic, limit, s, label)
+
+
+@njit(cache=True, nogil=True)
+def window(quadratic, limit, widest):
+    """Largest k with |k|^power < limit, at most widest; -1 when the limit is not positive."""
+    if limit <= 0.0:
+        return -1
+    reach = np.sqrt(limit) if quadratic else limit
+    if reach > widest + 1.0:
+        return widest
+    k = int(np.ceil(reach)) - 1
+    # guard against the rounding of the square root
+    while k >= 0 and difference_value(quadratic, np.inf, k, 0) >= limit:
+        k -= 1
+    while k < widest and difference_value(quadratic, np.inf, k + 1, 0) < limit:
+        k += 1
+    return min(k, widest)
+
+
+@njit(cache=True, nogil=True)
+def difference_contract(n, c, w, quadratic, limit, x, start, out, work):
+    """Prefix sums of x, t x, t^2 x give every windowed sum in O(1); indices are centred to keep cancellation small."""
+    reach = window(quadratic, limit, max(n, c) - 1)
+    total = 0.0
+    if reach <= 3:  # a short filter: limit * total minus the few terms inside the window
+        for t in range(c):
+            total += x[start + t]
+        for s in range(n):
+            acc = limit * total
+            for t in range(max(0, s - reach), min(c, s + reach + 1)):
+                acc -= (limit - difference_value(quadratic, np.inf, s, t)) * x[start + t]
+            out[s] += w * acc
+        return
+    mid = 0.5 * (c - 1)
+    m = c + 1
+    work[0] = 0.0
+    work[m] = 0.0
+    work[2 * m] = 0.0
+    for t in range(c):
+        v = x[start + t]
+        u = t - mid
+        work[t + 1] = work[t] + v
+        work[m + t + 1] = work[m + t] + u * v
+        work[2 * m + t + 1] = work[2 * m + t] + u * u * v
+    total = work[c]
+    for s in range(n):
+        lo = min(max(s - reach, 0), c)
+        hi = min(s + reach + 1, c)
+        if hi < lo:
+            hi = lo
+        u = s - mid
+        outside = total - (work[hi] - work[lo])
+        if quadratic:
+            acc = u * u * (work[hi] - work[lo])
+            acc += -2.0 * u * (work[m + hi] - work[m + lo]) + (work[2 * m + hi] - work[2 * m + lo])
+        else:
+            at = min(max(s + 1, lo), hi)
+            acc = u * (work[at] - work[lo]) - (work[m + at] - work[m + lo])
+            acc += (work[m + hi] - work[m + at]) - u * (work[hi] - work[at])
+        if outside != 0.0:
+            acc += limit * outside
+        out[s] += w * acc
+
+
+@njit(cache=True, nogil=True)
+def difference_minmarg(n, c, w, quadratic, limit, h, start, out, work):
+    """min_t h(t) + w min(|s - t|^power, limit); negative weights go through the plain double loop."""
+    if w < 0.0:
+        for s in range(n):
+            best = np.inf
+            for t in range(c):
+                u = h[start + t] + w * difference_value(quadratic, limit, s, t)
+                best = u if u < best else best
+            out[s] = best
+        return
+    lowest = np.inf
+    for t in range(c):
+        v = h[start + t]
+        lowest = v if v < lowest else lowest
+    cap = lowest + w * limit
+    reach = window(quadratic, limit, max(n, c) - 1)
+    if quadratic and reach > 8:
+        _parabolas(n, c, w, h, start, out, work)
+    elif quadratic or reach <= 2:
+        for s in range(n):
+            best = np.inf
+            for t in range(max(0, s - reach), min(c, s + reach + 1)):
+                u = h[start + t] + w * difference_value(quadratic, np.inf, s, t)
+                best = u if u < best else best
+            out[s] = best
+    else:
+        for s in range(n):
+            out[s] = h[start + s] if s < c else np.inf
+        for s in range(1, n):
+            v = out[s - 1] + w
+            out[s] = v if v < out[s] else out[s]
+        # labels t >= n of the other side reach this side only through its last label
+        tail = np.inf
+        for t in range(c - 1, n - 1, -1):
+            v = h[start + t]
+            tail = min(tail + w, v)
+        if n < c:
+            out[n - 1] = min(out[n - 1], tail + w)
+        for s in range(n - 2, -1, -1):
+            v = out[s + 1] + w
+            out[s] = v if v < out[s] else out[s]
+    for s in range(n):
+        out[s] = cap if cap < out[s] else out[s]
+
+
+@njit(cache=True, nogil=True)
+def _parabolas(n, c, w, h, start, out, work):
+    """Lower envelope of the parabolas h(t) + w (s - t)^2; work holds roots and the places where they take over."""
+    if w == 0.0:
+        lowest = np.inf
+        for t in range(c):
+            lowest = min(lowest, h[start + t])
+        for s in range(n):
+            out[s] = lowest
+        return
+    top = -1
+    m = c + 1
+    for t in range(c):
+        v = h[start + t]
+        if v == np.inf:
+            continue  # an impossible label is in no envelope, and inf - inf is never formed
+        cross = -np.inf
+        while top >= 0:
+            r = work[top]
+            cross = ((v + w * t * t) - (h[start + int(r)] + w * r * r)) / (2.0 * w * (t - r))
+            if cross > work[m + top]:
+                break
+            top -= 1
+            cross = -np.inf
+        top += 1
+        work[top] = t
+        work[m + top] = cross
+    if top < 0:
+        for s in range(n):
+            out[s] = np.inf
+        return
+    q = 0
+    for s in range(n):
+        while q < top and work[m + q + 1] < s:
+            q += 1
+        d = s - work[q]
+        out[s] = h[start + int(work[q])] + w * d * d

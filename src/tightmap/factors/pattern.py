@@ -1,0 +1,100 @@
+"""Generalised Potts: the cost depends only on which variables of the scope share a label (OpenGM's PottsG).
+
+A pattern is a partition of the positions 0..k-1 into groups of equal labels.  It is written as a restricted growth
+string (position 0 is group 0, every new group takes the next number) and patterns are ranked in the lexicographic order
+of these strings: for k = 3 they are 000, 001, 010, 011, 012, so all equal comes first and all different last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.factors.block import Block
+from tightmap.graph import FloatArray, IntArray, Kind
+
+MAX_ARITY = 12  # Bell(12) = 4213597 patterns
+
+
+def _completions(limit: int) -> npt.NDArray[np.int64]:
+    """count[r, g]: ways to finish a string with r positions to go when g groups are in use."""
+    count = np.zeros((limit + 1, limit + 2), dtype=np.int64)
+    count[0, :] = 1
+    for r in range(1, limit + 1):
+        for g in range(limit + 1):
+            count[r, g] = g * count[r - 1, g] + count[r - 1, min(g + 1, limit + 1)]
+    return count
+
+
+COMPLETIONS = _completions(MAX_ARITY)
+
+
+def bell(k: int) -> int:
+    """Number of patterns of k positions."""
+    return int(COMPLETIONS[k, 0])
+
+
+@njit(cache=True, nogil=True)
+def pattern_rank(labels):
+    """Rank of the pattern of a short label vector."""
+    k = len(labels)
+    groups = 0
+    rank = 0
+    for p in range(k):
+        group = -1
+        seen = 0
+        for q in range(p):
+            fresh = True
+            for r in range(q):
+                if labels[r] == labels[q]:
+                    fresh = False
+                    break
+            if fresh:
+                if labels[q] == labels[p]:
+                    group = seen
+                    break
+                seen += 1
+        if group < 0:
+            rank += groups * COMPLETIONS[k - p - 1, groups]
+            groups += 1
+        else:
+            rank += group * COMPLETIONS[k - p - 1, groups]
+    return rank
+
+
+@njit(cache=True, nogil=True)
+def _ranks(rows):
+    out = np.empty(len(rows), np.int64)
+    for r in range(len(rows)):
+        out[r] = pattern_rank(rows[r])
+    return out
+
+
+def pattern_ranks(rows: npt.NDArray[np.integer]) -> IntArray:
+    """(m,) ranks of the patterns of m label vectors, given as (m, k)."""
+    return _ranks(np.ascontiguousarray(rows, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class PatternBlock(Block):
+    """``values[r]`` is the cost of the pattern of rank r, shared by the rows of the block."""
+
+    values: FloatArray
+
+    kind: ClassVar[Kind] = Kind.PATTERN
+
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        return self.weights * self.values[pattern_ranks(labels[self.scopes])]
+
+    def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+        every = np.indices(shape).reshape(len(shape), -1).T
+        table = self.values[pattern_ranks(every)].reshape(shape)
+        return self.weights[rows].reshape((-1,) + (1,) * len(shape)) * table
+
+    @property
+    def parameters(self) -> dict[str, npt.NDArray]:
+        return {"values": self.values}

@@ -1,0 +1,152 @@
+"""Second differences over per-node values: weight * min(|v_a - 2 v_b + v_c|, limit) on triples (a, b, c).
+
+The prior of second-order stereo: label s of variable i stands for the value v_i(s), a disparity for instance, and a
+triple is free when its three values lie on a line.  Nothing is tabulated: 14 labels would need 2744 numbers a triple.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.factors.block import Block
+from tightmap.graph import FloatArray, IntArray, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class SecondDifferenceBlock(Block):
+    """``values`` is flat: value of variable i, label s at values[offset[i] + s]; ``offset`` is that of the model."""
+
+    values: FloatArray
+    offset: IntArray
+    limit: FloatArray  # 0-d
+
+    kind: ClassVar[Kind] = Kind.SECOND_DIFFERENCE
+
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        a, b, c = (self.values[self.offset[self.scopes[:, p]] + labels[self.scopes[:, p]]] for p in range(3))
+        return self.weights * np.minimum(np.abs(a - 2.0 * b + c), float(self.limit))
+
+    def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+        parts = []
+        for p in range(3):
+            start = self.offset[self.scopes[rows, p]]
+            v = self.values[start[:, None] + np.arange(shape[p])]
+            parts.append(v.reshape((len(rows),) + tuple(shape[p] if q == p else 1 for q in range(3))))
+        bend = np.abs(parts[0] - 2.0 * parts[1] + parts[2])
+        return self.weights[rows][:, None, None, None] * np.minimum(bend, float(self.limit))
+
+    @property
+    def parameters(self) -> dict[str, npt.NDArray]:
+        return {"values": self.values, "limit": self.limit}
+
+
+@njit(cache=True, nogil=True)
+def _coefficient(p):
+    return -2.0 if p == 1 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def second_value(g, f, labels):
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    d = 0.0
+    for p in range(3):
+        i = g.scope[a + p]
+        d += _coefficient(p) * g.params[base + g.offset[i] + labels[i]]
+    d = abs(d)
+    limit = g.params[g.param[f]]
+    return d if d < limit else limit
+
+
+@njit(cache=True, nogil=True)
+def second_add_slice(g, f, pos, labels, out, scale):
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    limit = g.params[g.param[f]]
+    w = scale * g.weight[f]
+    rest = 0.0
+    for p in range(3):
+        if p != pos:
+            i = g.scope[a + p]
+            rest += _coefficient(p) * g.params[base + g.offset[i] + labels[i]]
+    i = g.scope[a + pos]
+    c = _coefficient(pos)
+    v = base + g.offset[i]
+    for s in range(g.cards[i]):
+        d = abs(rest + c * g.params[v + s])
+        out[s] += w * (d if d < limit else limit)
+
+
+@njit(cache=True, nogil=True)
+def second_contract(g, f, pos, x, start, out):
+    """Sum over the labels of the two other positions; pairs without mass are skipped (late iterates are sparse)."""
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    limit = g.params[g.param[f]]
+    w = g.weight[f]
+    p = 1 if pos == 0 else 0
+    q = 1 if pos == 2 else 2
+    i = g.scope[a + pos]
+    ip = g.scope[a + p]
+    iq = g.scope[a + q]
+    n = g.cards[i]
+    c = _coefficient(pos)
+    own = g.params[base + g.offset[i] : base + g.offset[i] + n]
+    for s in range(g.cards[ip]):
+        xs = w * x[start[p] + s]
+        if xs == 0.0:
+            continue
+        vs = _coefficient(p) * g.params[base + g.offset[ip] + s]
+        for t in range(g.cards[iq]):
+            m = xs * x[start[q] + t]
+            if m == 0.0:
+                continue
+            rest = vs + _coefficient(q) * g.params[base + g.offset[iq] + t]
+            for r in range(n):
+                d = abs(rest + c * own[r])
+                out[r] += m * (d if d < limit else limit)
+
+
+@njit(cache=True, nogil=True)
+def second_minmarg(g, f, pos, h, start, out):
+    """Truncation bounds the search: a pair worse than the best one by w * limit can never win."""
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    limit = g.params[g.param[f]]
+    w = g.weight[f]
+    p = 1 if pos == 0 else 0
+    q = 1 if pos == 2 else 2
+    i = g.scope[a + pos]
+    ip = g.scope[a + p]
+    iq = g.scope[a + q]
+    n = g.cards[i]
+    c = _coefficient(pos)
+    own = g.params[base + g.offset[i] : base + g.offset[i] + n]
+    lowp = np.inf
+    for s in range(g.cards[ip]):
+        lowp = min(lowp, h[start[p] + s])
+    lowq = np.inf
+    for t in range(g.cards[iq]):
+        lowq = min(lowq, h[start[q] + t])
+    cap = lowp + lowq + w * limit
+    for s in range(n):
+        out[s] = cap if w >= 0.0 else np.inf
+    for s in range(g.cards[ip]):
+        hs = h[start[p] + s]
+        if w >= 0.0 and hs + lowq >= cap:
+            continue
+        vs = _coefficient(p) * g.params[base + g.offset[ip] + s]
+        for t in range(g.cards[iq]):
+            v = hs + h[start[q] + t]
+            if w >= 0.0 and v >= cap:
+                continue
+            rest = vs + _coefficient(q) * g.params[base + g.offset[iq] + t]
+            for r in range(n):
+                d = abs(rest + c * own[r])
+                u = v + w * (d if d < limit else limit)
+                out[r] = u if u < out[r] else out[r]
