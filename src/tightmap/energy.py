@@ -1,0 +1,233 @@
+"""Energies and the one certificate.
+
+* energy of a labelling of the canonical variables;
+* the multilinear energy E(x) of relaxed vectors and its gradient (paper §2, eq. of the relaxation): at a one-hot x it
+  is the energy of the labelling, and it is linear in every variable;
+* the lower bound of any messages.  A message m_{f->i}(s) moves cost from factor f to variable i:
+
+      E(x) = constant + sum_i [theta_i + sum_f m_{f->i}](x_i) + sum_f [theta_f - sum_i m_{f->i}](x_f)   for every x,
+
+  so the sum of the minima of all brackets is a lower bound, whatever the messages are and wherever they come from.
+  It is evaluated in float64, an allowance for rounding is subtracted, and where all costs are multiples of a quantum the
+  result is rounded up to the next value an energy can have.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from tightmap.factors.kernels import contract, minimum, value, workspace
+from tightmap.graph import FloatArray, Graph, IntArray
+
+UNIT = 2.0**-53
+BLOCK = 512  # variables or factors per partial sum: fixed, so that results do not depend on the number of threads
+
+
+# ------------------------------------------------------------------------------------------------- labellings
+
+
+@njit(cache=True, nogil=True)
+def labelling_energy(g, labels):
+    """Energy of a labelling without the constant."""
+    unary = 0.0
+    for i in range(len(g.cards)):
+        unary += g.unary[g.offset[i] + labels[i]]
+    rest = 0.0
+    for f in range(len(g.kind)):
+        rest += value(g, f, labels)
+    return unary + rest
+
+
+def energy(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
+    """Energy of a labelling of the canonical variables; a forbidden entry costs graph.hard, not inf."""
+    return graph.constant + float(labelling_energy(graph.arrays, np.asarray(labels, dtype=np.int64)))
+
+
+def unary_argmin(graph: Graph) -> IntArray:
+    """The labelling that minimises the unaries alone, lowest label on ties."""
+    return _unary_argmin(graph.arrays)
+
+
+@njit(cache=True, nogil=True)
+def _unary_argmin(g):
+    labels = np.zeros(len(g.cards), np.int64)
+    for i in range(len(g.cards)):
+        best = g.unary[g.offset[i]]
+        for s in range(1, g.cards[i]):
+            v = g.unary[g.offset[i] + s]
+            if v < best:
+                best = v
+                labels[i] = s
+    return labels
+
+
+def one_hot(graph: Graph, labels: npt.NDArray[np.integer]) -> FloatArray:
+    """Relaxed vectors of a labelling, flat as the unaries."""
+    x = np.zeros(len(graph.arrays.unary))
+    x[graph.arrays.offset[:-1] + labels] = 1.0
+    return x
+
+
+# ------------------------------------------------------------------------------------------------- relaxed vectors
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _gradient(g, x, out, scratch):
+    n = len(g.cards)
+    blocks = (n + BLOCK - 1) // BLOCK
+    for b in prange(blocks):
+        work = np.empty(scratch)
+        start = np.empty(128, np.int64)
+        for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
+            row = out[g.offset[i] : g.offset[i + 1]]
+            row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                f = g.adj_factor[a]
+                first = g.scope_start[f]
+                for p in range(first, g.scope_start[f + 1]):
+                    start[p - first] = g.offset[g.scope[p]]
+                contract(g, f, g.adj_pos[a], x, start, row, work)
+
+
+def gradient(graph: Graph, x: FloatArray) -> FloatArray:
+    """Gradient of the multilinear energy: for variable i and label s, the energy's linear cost of s given the rest."""
+    out = np.empty_like(x)
+    _gradient(graph.arrays, x, out, workspace(graph.arrays))
+    return out
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _factor_energies(g, x, partial, scratch):
+    m = len(g.kind)
+    for b in prange(len(partial)):
+        work = np.empty(scratch)
+        start = np.empty(128, np.int64)
+        out = np.empty(scratch)
+        total = 0.0
+        for f in range(b * BLOCK, min(m, (b + 1) * BLOCK)):
+            first = g.scope_start[f]
+            for p in range(first, g.scope_start[f + 1]):
+                start[p - first] = g.offset[g.scope[p]]
+            c = g.cards[g.scope[first]]
+            out[:c] = 0.0
+            contract(g, f, 0, x, start, out, work)
+            for s in range(c):
+                total += out[s] * x[start[0] + s]
+        partial[b] = total
+
+
+def multilinear_energy(graph: Graph, x: FloatArray) -> float:
+    """Energy of relaxed vectors (any real vectors, normalised or not)."""
+    partial = np.zeros((graph.m + BLOCK - 1) // BLOCK)
+    if graph.m:
+        _factor_energies(graph.arrays, x, partial, workspace(graph.arrays))
+    return graph.constant + float(graph.arrays.unary @ x) + float(partial.sum())
+
+
+# ------------------------------------------------------------------------------------------------- the certificate
+
+
+def message_offsets(graph: Graph) -> IntArray:
+    """(len(scope) + 1,) where the message of every (factor, position) starts in a flat message vector."""
+    g = graph.arrays
+    return np.concatenate(([0], np.cumsum(g.cards[g.scope].astype(np.int64))))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _bound_variables(g, messages, at, low, error):
+    n = len(g.cards)
+    for b in prange(len(low)):
+        total = 0.0
+        wrong = 0.0
+        row = np.empty(64)
+        for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
+            c = g.cards[i]
+            if c > len(row):
+                row = np.empty(c)
+            size = 0.0
+            for s in range(c):
+                row[s] = g.unary[g.offset[i] + s]
+                size = max(size, abs(row[s]))
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                p = at[g.scope_start[g.adj_factor[a]] + g.adj_pos[a]]
+                largest = 0.0
+                for s in range(c):
+                    row[s] += messages[p + s]
+                    largest = max(largest, abs(messages[p + s]))
+                size += largest
+            best = row[0]
+            for s in range(1, c):
+                best = min(best, row[s])
+            total += best
+            wrong += (g.adj_start[i + 1] - g.adj_start[i] + 2) * size
+        low[b] = total
+        error[b] = wrong + BLOCK * abs(total)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _bound_factors(g, messages, at, low, error, scratch):
+    m = len(g.kind)
+    for b in prange(len(low)):
+        work = np.empty(scratch)
+        out = np.empty(scratch)
+        start = np.empty(128, np.int64)
+        negative = np.empty(64)
+        total = 0.0
+        wrong = 0.0
+        for f in range(b * BLOCK, min(m, (b + 1) * BLOCK)):
+            first = g.scope_start[f]
+            k = g.scope_start[f + 1] - first
+            length = at[first + k] - at[first]
+            if length > len(negative):
+                negative = np.empty(length)
+            size = 0.0
+            for p in range(k):
+                start[p] = at[first + p] - at[first]
+                largest = 0.0
+                for s in range(g.cards[g.scope[first + p]]):
+                    v = messages[at[first + p] + s]
+                    negative[start[p] + s] = -v
+                    largest = max(largest, abs(v))
+                size += largest
+            best = minimum(g, f, negative, start, out, work)
+            total += best
+            # the table's own entries enter one sum too: |min| <= |entry| + messages covers them
+            wrong += 16.0 * (k + 2) * (size + abs(best))
+        low[b] = total
+        error[b] = wrong + BLOCK * abs(total)
+
+
+def lower_bound(graph: Graph, messages: FloatArray) -> float:
+    """The certified bound of messages laid out by ``message_offsets``."""
+    g = graph.arrays
+    if graph.n == 0:
+        return certify(graph, graph.constant, 0.0)
+    at = message_offsets(graph)
+    if len(messages) != at[-1]:
+        raise ValueError(f"messages: expected {at[-1]} numbers, got {len(messages)}")
+    low_v, err_v = np.zeros((graph.n + BLOCK - 1) // BLOCK), np.zeros((graph.n + BLOCK - 1) // BLOCK)
+    _bound_variables(g, messages, at, low_v, err_v)
+    low_f, err_f = np.zeros((graph.m + BLOCK - 1) // BLOCK), np.zeros((graph.m + BLOCK - 1) // BLOCK)
+    if graph.m:
+        _bound_factors(g, messages, at, low_f, err_f, workspace(g))
+    raw = math.fsum((graph.constant, *low_v.tolist(), *low_f.tolist()))
+    return certify(graph, raw, UNIT * (math.fsum(err_v.tolist()) + math.fsum(err_f.tolist())))
+
+
+def certify(graph: Graph, raw: float, error: float) -> float:
+    """Subtract what rounding may have added, then round up to the next possible energy where there is a quantum."""
+    bound = raw - error - graph.slack - UNIT * 4.0 * (abs(raw) + abs(graph.constant))
+    if graph.quantum > 0.0 and math.isfinite(bound):
+        steps = (bound - graph.constant) / graph.quantum
+        steps = math.ceil(steps - 1e-9 - 1e-13 * abs(steps))
+        bound = max(bound, graph.constant + steps * graph.quantum)
+    return bound
+
+
+def trivial_bound(graph: Graph) -> float:
+    """The bound of zero messages: every unary and every factor at its own minimum."""
+    return lower_bound(graph, np.zeros(int(message_offsets(graph)[-1]))) if graph.n else graph.constant

@@ -1,0 +1,240 @@
+"""Eight lanes at once: a small SIMD vector type for Numba kernels.
+
+Numba leaves vectorisation to LLVM, which gives up on loops over a few labels of arrays that might overlap.  The
+kernels that pass messages on grids therefore say what they mean: ``load`` takes eight neighbouring array elements
+into one register value, ``+ - *`` work lane by lane, ``store`` writes them back.  LLVM splits the eight lanes into
+whatever the machine has (one AVX register of float32, two of float64, two of NEON), so the code is portable and
+every lane is computed with the same operations in the same order wherever it runs.
+
+There are no bounds checks: an index that leaves its array is the caller's mistake.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES = 8
+
+
+class Vec(types.Type):
+    """Type of a vector of LANES floating-point numbers, known to Numba only (it never reaches Python)."""
+
+    def __init__(self, dtype: types.Float) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"Vec{LANES}({dtype})")
+
+
+@register_model(Vec)
+class _VecModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Vec) -> None:
+        element = ir.FloatType() if fe_type.dtype == types.float32 else ir.DoubleType()
+        super().__init__(manager, fe_type, ir.VectorType(element, LANES))
+
+
+def _mask(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+
+
+def _pointer(context: Any, builder: Any, arytype: types.Array, ary: Any, index: Any) -> Any:
+    data = cgutils.create_struct_proxy(arytype)(context, builder, ary).data
+    vector = context.get_value_type(Vec(arytype.dtype))
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def _is_lane_array(ary: Any) -> bool:
+    return isinstance(ary, types.Array) and ary.ndim == 1 and ary.layout == "C" and isinstance(ary.dtype, types.Float)
+
+
+@intrinsic
+def load(typingctx, ary, index):
+    """The eight elements of a contiguous float array that start at index."""
+    if not _is_lane_array(ary):
+        return None
+    vec = Vec(ary.dtype)
+
+    def codegen(context, builder, sig, args):
+        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
+        return builder.load(pointer, align=sig.args[0].dtype.bitwidth // 8)
+
+    return vec(ary, types.intp), codegen
+
+
+@intrinsic
+def store(typingctx, ary, index, value):
+    """Write a vector to eight elements of an array of its own dtype."""
+    if not (_is_lane_array(ary) and isinstance(value, Vec) and value.dtype == ary.dtype):
+        return None
+
+    def codegen(context, builder, sig, args):
+        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
+        builder.store(args[2], pointer, align=sig.args[0].dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(ary, types.intp, value), codegen
+
+
+@intrinsic
+def get(typingctx, ary, index):
+    """One element of an array; unlike ary[index] without the test for a negative index."""
+    if not _is_lane_array(ary):
+        return None
+
+    def codegen(context, builder, sig, args):
+        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]]))
+
+    return ary.dtype(ary, types.intp), codegen
+
+
+@intrinsic
+def put(typingctx, ary, index, value):
+    """ary[index] = value, without the test for a negative index."""
+    if not (_is_lane_array(ary) and value == ary.dtype):
+        return None
+
+    def codegen(context, builder, sig, args):
+        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
+        builder.store(args[2], builder.gep(data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.none(ary, types.intp, value), codegen
+
+
+@intrinsic
+def splat(typingctx, scalar):
+    """The same number in every lane."""
+    if not isinstance(scalar, types.Float):
+        return None
+    vec = Vec(scalar)
+
+    def codegen(context, builder, sig, args):
+        llvec = context.get_value_type(vec)
+        one = builder.insert_element(ir.Constant(llvec, ir.Undefined), args[0], ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(one, ir.Constant(llvec, ir.Undefined), _mask([0] * LANES))
+
+    return vec(scalar), codegen
+
+
+@intrinsic
+def cast(typingctx, value, like):
+    """Lanes of value in the dtype of the array ``like``."""
+    if not (isinstance(value, Vec) and isinstance(like, types.Array)):
+        return None
+    vec = Vec(like.dtype)
+
+    def codegen(context, builder, sig, args):
+        source, target = sig.args[0].dtype.bitwidth, vec.dtype.bitwidth
+        if source == target:
+            return args[0]
+        convert = builder.fpext if source < target else builder.fptrunc
+        return convert(args[0], context.get_value_type(vec))
+
+    return vec(value, like), codegen
+
+
+def _binary(name: str) -> Any:
+    @intrinsic
+    def op(typingctx, a, b):
+        if not (isinstance(a, Vec) and a == b):
+            return None
+
+        def codegen(context, builder, sig, args):
+            return getattr(builder, name)(*args)
+
+        return a(a, b), codegen
+
+    return op
+
+
+_add, _sub, _mul = _binary("fadd"), _binary("fsub"), _binary("fmul")
+
+
+@overload(operator.add)
+def _overload_add(a, b):
+    return (lambda a, b: _add(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
+
+
+@overload(operator.sub)
+def _overload_sub(a, b):
+    return (lambda a, b: _sub(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
+
+
+@overload(operator.mul)
+def _overload_mul(a, b):
+    return (lambda a, b: _mul(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
+
+
+@intrinsic
+def choose_less(typingctx, a, b, x, y):
+    """x where a < b, y elsewhere."""
+    if not (isinstance(a, Vec) and a == b and isinstance(x, Vec) and x == y):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[2], args[3])
+
+    return x(a, b, x, y), codegen
+
+
+@intrinsic
+def minimum(typingctx, a, b):
+    """a where a < b, b elsewhere: one min instruction."""
+    if not (isinstance(a, Vec) and a == b):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[1])
+
+    return a(a, b), codegen
+
+
+@intrinsic
+def maximum(typingctx, a, b):
+    """a where a > b, b elsewhere."""
+    if not (isinstance(a, Vec) and a == b):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[0], args[1])
+
+    return a(a, b), codegen
+
+
+def _shifting(lanes: list[int]) -> Any:
+    @intrinsic
+    def op(typingctx, value, scalar):
+        if not (isinstance(value, Vec) and scalar == value.dtype):
+            return None
+
+        def codegen(context, builder, sig, args):
+            llvec = context.get_value_type(sig.args[0])
+            undefined = ir.Constant(llvec, ir.Undefined)
+            fill = builder.insert_element(undefined, args[1], ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(args[0], fill, _mask(lanes))
+
+        return value(value, scalar), codegen
+
+    return op
+
+
+shift_up = _shifting([LANES, *range(LANES - 1)])  # (x, v0, ..., v6)
+shift_down = _shifting([*range(1, LANES), LANES])  # (v1, ..., v7, x)
+replace_last = _shifting([*range(LANES - 1), LANES])  # (v0, ..., v6, x)
+
+
+@intrinsic
+def lane(typingctx, value, index):
+    """One lane as a scalar; index is an integer literal or variable."""
+    if not (isinstance(value, Vec) and isinstance(index, types.Integer | types.IntegerLiteral)):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.extract_element(args[0], context.cast(builder, args[1], sig.args[1], types.int32))
+
+    return value.dtype(value, index), codegen

@@ -1,0 +1,74 @@
+"""Waiting between threads inside nogil kernels: release a counter, wait until another thread's counter is there.
+
+Sweeps that follow one another through a model hand over thousands of times per second; starting a parallel region
+each time would cost more than the work.  A counter per strip of the model, written with release and read with
+acquire order, costs one cache line.  Between looks the waiting thread gives its core away, so that more threads than
+cores are slow but not stuck.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+
+
+def _counter(context: Any, builder: Any, arytype: Any, ary: Any, index: Any) -> Any:
+    return builder.gep(cgutils.create_struct_proxy(arytype)(context, builder, ary).data, [index])
+
+
+def _is_counters(ary: Any) -> bool:
+    return isinstance(ary, types.Array) and ary.dtype == types.int64 and ary.ndim == 1 and ary.layout == "C"
+
+
+@intrinsic
+def publish(typingctx, counters, index, value):
+    """counters[index] = value, after everything this thread wrote before."""
+    if not _is_counters(counters):
+        return None
+
+    def codegen(context, builder, sig, args):
+        builder.store_atomic(args[2], _counter(context, builder, sig.args[0], *args[:2]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(counters, types.intp, types.int64), codegen
+
+
+@intrinsic
+def look(typingctx, counters, index):
+    """counters[index], before everything this thread reads afterwards."""
+    if not _is_counters(counters):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.load_atomic(_counter(context, builder, sig.args[0], *args), "acquire", 8)
+
+    return types.int64(counters, types.intp), codegen
+
+
+@intrinsic
+def give_way(typingctx):
+    """Let another thread run on this core."""
+
+    def codegen(context, builder, sig, args):
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), _YIELD)
+        builder.call(function, [])
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@njit(cache=True, nogil=True)
+def wait_for(counters, index, value):
+    """Return once counters[index] >= value."""
+    looks = 0
+    while look(counters, index) < value:
+        looks += 1
+        if looks > 200:
+            give_way()
