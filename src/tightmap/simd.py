@@ -152,7 +152,7 @@ def _binary(name: str) -> Any:
     return op
 
 
-_add, _sub, _mul = _binary("fadd"), _binary("fsub"), _binary("fmul")
+_add, _sub, _mul, _div = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
 
 
 @overload(operator.add)
@@ -168,6 +168,11 @@ def _overload_sub(a, b):
 @overload(operator.mul)
 def _overload_mul(a, b):
     return (lambda a, b: _mul(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
+
+
+@overload(operator.truediv)
+def _overload_div(a, b):
+    return (lambda a, b: _div(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
 
 
 @intrinsic
@@ -238,3 +243,31 @@ def lane(typingctx, value, index):
         return builder.extract_element(args[0], context.cast(builder, args[1], sig.args[1], types.int32))
 
     return value.dtype(value, index), codegen
+
+
+@intrinsic
+def less_mask(typingctx, a, b):
+    """Bit k of the integer is set where lane k of a is less than that of b; zero when no lane is."""
+    if not (isinstance(a, Vec) and a == b):
+        return None
+
+    def codegen(context, builder, sig, args):
+        bits = builder.bitcast(builder.fcmp_ordered("<", args[0], args[1]), ir.IntType(LANES))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(a, b), codegen
+
+
+@intrinsic
+def lane_sum(typingctx, value):
+    """Sum of the lanes, first to last."""
+    if not isinstance(value, Vec):
+        return None
+
+    def codegen(context, builder, sig, args):
+        total = builder.extract_element(args[0], ir.Constant(ir.IntType(32), 0))
+        for k in range(1, LANES):
+            total = builder.fadd(total, builder.extract_element(args[0], ir.Constant(ir.IntType(32), k)))
+        return total
+
+    return value.dtype(value), codegen
