@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _costs(values: Any, what: str) -> FloatArray:
     """Costs as float64: +inf is legal, NaN and -inf are not."""
     try:
-        array = np.ascontiguousarray(values, dtype=np.float64)
+        array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ModelError(f"{what}: expected an array of numbers ({error})") from None
     # one pass that catches NaN and -inf alike: the minimum is NaN or -inf exactly then
