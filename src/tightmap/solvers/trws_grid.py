@@ -1,23 +1,23 @@
 """TRW-S sweeps on 4-connected grids, eight rows at a time.
 
-The sweep visits the pixels in raster order, and a pixel only waits for its left and upper neighbours.  Pixels on an
+A sweep visits the pixels in raster order, and a pixel only waits for its left and upper neighbours.  Pixels on an
 anti-diagonal are therefore independent, and visiting eight of them together gives exactly (bit for bit) what the
 raster order gives.  So the image is cut into strips of eight rows, lane l of a SIMD register holds row l of the strip,
 and at step k lane l is at column k - l:
 
-    node (8 p + l, c)   is lane l of strip p at step k = c + l,      0 <= k < steps = width + 7.
+    pixel (8 p + l, c)   is lane l of strip p at step k = c + l,      0 <= k < steps = width + 7.
 
-Everything is stored in that order, [strip][step][label][lane], and streams through memory in a straight line; labels
-are visited one after the other, so truncated linear, quadratic, Potts and shared-table messages need no shuffling
-and no padding of the labels, whatever their number.  Lanes that are outside the image meet edges of weight zero,
-whose messages stay zero.
+Everything is stored in that order, [strip][step][label][lane], and streams through memory in a straight line.  Labels
+are visited one after the other, so Potts, truncated linear and truncated quadratic messages need no shuffling of
+lanes and no padding of labels, whatever their number.  Lanes outside the image meet edges of weight zero only, and
+the messages of those stay zero.
 
-One message per edge (algorithms.md, 1.6): ``right`` and ``down`` hold the message of the edge to the right and lower
-neighbour, in whichever direction it was sent last, at the place of the left or upper pixel.  The edges from lane 7 to
-lane 0 of the next strip are in ``across`` [strip][7 + column][label] (their place in ``down`` is not used), so that
-no strip touches the cache lines of another.
+One message per edge (algorithms.md, 1.6): ``right`` and ``down`` hold the message of the edge to the right and to the
+lower neighbour, in whichever direction it was sent last, at the place of the left or upper pixel, with one step of
+padding in front.  The edges from lane 7 to lane 0 of the next strip are in ``across`` [strip][7 + column][label]
+(their place in ``down`` is not used), so that no strip touches the cache lines of another.
 
-With several threads the strips are dealt out in turn, and a strip follows its predecessor at a distance of a few steps.
+With several threads the strips are dealt out in turn; a strip follows its predecessor at a distance of a few steps.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from tightmap.graph import Kind
 from tightmap.simd import (
     LANES,
     cast,
     choose_less,
-    lane,
     get,
+    lane,
     load,
     maximum,
     minimum,
@@ -44,197 +45,287 @@ from tightmap.simd import (
     splat,
     store,
 )
+from tightmap.stencil import Stencil
 from tightmap.sync import publish, wait_for
 
 FAST = {"contract", "nsz"}
-WINDOW, SWEEP, TABLE = 0, 1, 2  # how a message is computed
 CHUNK = 32  # steps between two reports to the next strip
+BIG = 1e30  # beyond every cost, and still finite in float32
+SWEEP = 4  # windows wider than this are done by two sweeps over the labels (linear) where possible
 
 
-class GridArrays(NamedTuple):
-    """A grid model in strip order.  Weights, labels and messages have one step of padding in front (and behind)."""
+class Strips(NamedTuple):
+    """A grid model in strip order, and its messages."""
 
     height: int
     width: int
     labels: int
     strips: int
     steps: int
-    mode_right: int
-    window_right: int
-    mode_down: int
-    window_down: int
-    unary: npt.NDArray  # [strips][steps][labels][lane], search precision
+    window: int  # differences 1..window cost less than the truncation; -1: linear, by two sweeps
+    quadratic: bool
+    profile: npt.NDArray  # [0] truncation, [k] cost of the difference k
+    index: npt.NDArray  # 0, 1, ..., labels - 1, BIG in the precision of the messages
+    unary: npt.NDArray  # [strips][steps][labels][lane]
     gamma: npt.NDArray  # [strips][steps][lane], 1 / max(edges forward, edges backward)
     weight_right: npt.NDArray  # [1 + strips * steps + 1][lane], float64
     weight_down: npt.NDArray
-    shape_right: npt.NDArray  # mode, window, kind, truncation, then g(1..window) or the table
-    shape_down: npt.NDArray
-    right: npt.NDArray  # messages
+    right: npt.NDArray  # messages, see above
     down: npt.NDArray
     across: npt.NDArray
-    chosen: npt.NDArray  # [1 + strips * steps + 1][lane], the labels of the last rounding
+    chosen: npt.NDArray  # [1 + strips * steps + 1][lane], labels of the last rounding
+
+
+def to_strips(image: npt.NDArray, dtype: npt.DTypeLike, fill: float = 0.0) -> npt.NDArray:
+    """(height, width, ...) in the order [strip][step][...][lane]."""
+    height, width = image.shape[:2]
+    strips = -(-height // LANES)
+    out = np.full((strips, width + LANES - 1, *image.shape[2:], LANES), fill, dtype=dtype)
+    for row in range(LANES):
+        mine = image[row::LANES]
+        out[: len(mine), row : row + width, ..., row] = mine
+    return out
+
+
+def from_strips(flat: npt.NDArray, height: int, width: int) -> npt.NDArray:
+    """The inverse of to_strips for one number per pixel."""
+    strips = -(-height // LANES)
+    flat = flat.reshape(strips, width + LANES - 1, LANES)
+    out = np.empty((strips * LANES, width), dtype=flat.dtype)
+    for row in range(LANES):
+        out[row::LANES] = flat[:, row : row + width, row]
+    return out[:height]
+
+
+def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> Strips:
+    """Strip order of a stencil whose displacements are (0, 1) and (1, 0) (or one of the two)."""
+    height, width, labels = stencil.height, stencil.width, stencil.labels
+    weights = {(int(r), int(c)): w for (r, c), w in zip(stencil.displacements, stencil.weights, strict=True)}
+    nothing = np.zeros((height, width))
+    padded = [
+        np.pad(to_strips(weights.get(d, nothing), np.float64).reshape(-1), LANES) for d in ((0, 1), (1, 0))
+    ]
+    r, c = np.mgrid[:height, :width]
+    backward = (r > 0).astype(np.int64) + (c > 0)
+    forward = (r < height - 1).astype(np.int64) + (c < width - 1)
+    gamma = 1.0 / np.maximum(1, np.maximum(forward, backward))
+    truncation = float(stencil.profile.max())
+    window = int((stencil.profile[1:] < truncation).sum())
+    if window > SWEEP and stencil.kind == Kind.LINEAR:
+        window = -1
+    profile = np.concatenate(([truncation], stencil.profile[1:])).astype(dtype)
+    strips, steps = -(-height // LANES), width + LANES - 1
+    places = (strips * steps + 1) * labels * LANES
+    return Strips(
+        height,
+        width,
+        labels,
+        strips,
+        steps,
+        window,
+        stencil.kind == Kind.QUADRATIC,
+        profile,
+        np.append(np.arange(labels), BIG).astype(dtype),
+        to_strips(unary.reshape(height, width, labels), dtype).reshape(-1),
+        to_strips(gamma, dtype, fill=1.0).reshape(-1),
+        padded[0],
+        padded[1],
+        np.zeros(places, dtype=dtype),
+        np.zeros(places, dtype=dtype),
+        np.zeros((strips + 1) * (steps + LANES - 1) * labels, dtype=dtype),
+        np.zeros((strips * steps + 2) * LANES, dtype=dtype),
+    )
 
 
 @njit(nogil=True, fastmath=FAST, forceinline=True)
-def _pair(shape, labels, distance_from, label, weight):
-    """weight * table(label, other) for a vector of other labels."""
-    kind = shape[2]
-    if kind < 0:  # shared table, symmetric in neither argument: other labels are the first index
-        value = splat(shape[3])
-        return value
-    d = distance_from - label
-    d = maximum(d, label - distance_from)
-    if kind == 3:
-        d = d * d
-    return weight * minimum(d, splat(shape[3]))
-
-
-@njit(nogil=True, fastmath=FAST, forceinline=True)
-def _prepare(h, labels, pad, mode, window, shape, weight, steps_of_g):
-    """What one message needs before its entries can be read off: sweeps of the distance transform, weighted g."""
-    if mode == SWEEP:
-        previous = load(h, pad * LANES)
+def prepare(h, labels, pad, window, profile, weight, rises):
+    """What a message needs before its entries can be read off: weighted steps, or the two sweeps."""
+    if window >= 0:
+        for k in range(window):
+            store(rises, k * LANES, weight * splat(get(profile, k + 1)))
+    else:
+        before = load(h, pad * LANES)
         for s in range(1, labels):
-            previous = minimum(load(h, (pad + s) * LANES), previous + weight)
-            store(h, (pad + s) * LANES, previous)
+            before = minimum(load(h, (pad + s) * LANES), before + weight)
+            store(h, (pad + s) * LANES, before)
         for s in range(labels - 2, -1, -1):
-            previous = minimum(load(h, (pad + s) * LANES), previous + weight)
-            store(h, (pad + s) * LANES, previous)
-    elif mode == WINDOW:
-        for k in range(window):
-            store(steps_of_g, k * LANES, weight * splat(shape[4 + k]))
+            before = minimum(load(h, (pad + s) * LANES), before + weight)
+            store(h, (pad + s) * LANES, before)
 
 
 @njit(nogil=True, fastmath=FAST, forceinline=True)
-def _entry(h, t, pad, mode, window, shape, weight, steps_of_g, lowest, cap):
-    """Entry t of the message: min_s h(s) + weight * table(s, t), less min h."""
+def entry(h, t, pad, window, rises, lowest, cap):
+    """Entry t of the message, min_s h(s) + weight * cost(|s - t|), less its minimum (which is min h)."""
     value = minimum(load(h, (pad + t) * LANES), cap)
-    if mode == WINDOW:
-        for k in range(window):
-            near = minimum(load(h, (pad + t - 1 - k) * LANES), load(h, (pad + t + 1 + k) * LANES))
-            value = minimum(value, near + load(steps_of_g, k * LANES))
+    for k in range(window):
+        near = minimum(load(h, (pad + t - 1 - k) * LANES), load(h, (pad + t + 1 + k) * LANES))
+        value = minimum(value, near + load(rises, k * LANES))
     return value - lowest
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _forward_strip(grid, p, first, last, rounding, scratch):
-    """Steps first..last-1 of strip p, sending to the right and down; returns the energy of the labels chosen."""
-    S = grid.labels
+@njit(nogil=True, fastmath=FAST, forceinline=True)
+def weight_above(grid, p, k):
+    """Weights of the edges to the upper neighbours of the eight pixels at step k."""
+    above = 0.0
+    if p > 0:
+        above = get(grid.weight_down, ((p - 1) * grid.steps + k + LANES) * LANES + LANES - 1)
+    return shift_up(load(grid.weight_down, (p * grid.steps + k) * LANES), above)
+
+
+@njit(nogil=True, fastmath=FAST, forceinline=True)
+def _pair(s, other, weight, truncation, quadratic):
+    """weight * cost of the difference between label s and eight labels."""
+    d = maximum(s - other, other - s)
+    if quadratic:
+        d = d * d
+    return weight * minimum(d, truncation)
+
+
+@njit(nogil=True, fastmath=FAST, forceinline=True)
+def _round(grid, p, k, forward, energies):
+    """Label eight pixels, given the labels chosen before and the messages of the other neighbours (1.6)."""
+    S, right, down, across, chosen = grid.labels, grid.right, grid.down, grid.across, grid.chosen
+    node = p * grid.steps + k
     row = S * LANES
-    right, down, across, chosen = grid.right, grid.down, grid.across, grid.chosen
-    a, b, g1, g2 = scratch[0], scratch[1], scratch[2], scratch[3]
-    sr, sd = grid.shape_right, grid.shape_down
-    pad = max(grid.window_right, grid.window_down)
-    crow = (grid.steps + 7) * S
-    zero = splat(sr[3]) - splat(sr[3])
-    huge = splat(a[0]) # BIG pad
+    here = (node + 1) * row
+    into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
+    beyond = get(chosen, 0)  # outside the image; its edge has weight zero
+    if forward:  # chosen before: the left and the upper neighbour
+        x_a = load(chosen, node * LANES)
+        if p > 0:
+            beyond = get(chosen, ((p - 1) * grid.steps + k + LANES) * LANES + LANES - 1)
+        x_b = shift_up(x_a, beyond)
+        w_a = cast(load(grid.weight_right, node * LANES), right)
+        w_b = cast(weight_above(grid, p, k), right)
+    else:  # the right and the lower neighbour
+        x_a = load(chosen, (node + 2) * LANES)
+        if p < grid.strips - 1:
+            beyond = get(chosen, ((p + 1) * grid.steps + k - LANES + 2) * LANES)
+        x_b = shift_down(x_a, beyond)
+        w_a = cast(load(grid.weight_right, (node + 1) * LANES), right)
+        w_b = cast(load(grid.weight_down, (node + 1) * LANES), right)
+    truncation = splat(get(grid.profile, 0))
+    best = splat(get(grid.index, S))
+    x = splat(get(grid.index, 0))
+    paid = x
+    for s in range(S):
+        o = s * LANES
+        if forward:
+            rest = load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
+        else:
+            rest = load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
+        label = splat(get(grid.index, s))
+        cost = load(grid.unary, node * row + o) + _pair(label, x_a, w_a, truncation, grid.quadratic)
+        cost = cost + _pair(label, x_b, w_b, truncation, grid.quadratic)
+        rest = rest + cost
+        x = choose_less(rest, best, label, x)
+        paid = choose_less(rest, best, cost, paid)
+        best = minimum(rest, best)
+    store(chosen, (node + 1) * LANES, x)
+    store(energies, p * LANES, load(energies, p * LANES) + cast(paid, energies))
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
+    """Steps first, ..., last - 1 of strip p, sending to the right and down."""
+    S, right, down, across = grid.labels, grid.right, grid.down, grid.across
+    row, pad = S * LANES, max(grid.window, 0)
+    zero = get(grid.index, 0)
     for k in range(first, last):
-        node = p * grid.steps + k
-        here = (node + 1) * row  # messages have one step of padding in front
-        into, out = p * crow + (7 + k) * S, (p + 1) * crow + k * S
-        gamma = load(grid.gamma, node * LANES)
-        w_right = cast(load(grid.weight_right, (node + 1) * LANES), right)
-        w_down = cast(load(grid.weight_down, (node + 1) * LANES), right)
-        low_a, low_b = huge, huge
         if rounding:
-            pass
-        for s in range(S):
-            o = s * LANES
-            old_right = load(right, here + o)
-            old_down = replace_last(load(down, here + o), get(across, out + s))
-            total = load(grid.unary, node * row + o) + old_right + old_down
-            total = total + load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
-            share = gamma * total
-            to_right = share - old_right
-            to_down = share - old_down
-            low_a = minimum(low_a, to_right)
-            low_b = minimum(low_b, to_down)
-            store(a, pad * LANES + o, to_right)
-            store(b, pad * LANES + o, to_down)
-        _prepare(a, S, pad, grid.mode_right, grid.window_right, sr, w_right, g1)
-        _prepare(b, S, pad, grid.mode_down, grid.window_down, sd, w_down, g2)
-        cap_a = low_a + w_right * splat(sr[3])
-        cap_b = low_b + w_down * splat(sd[3])
-        for t in range(S):
-            o = t * LANES
-            store(right, here + o, _entry(a, t, pad, grid.mode_right, grid.window_right, sr, w_right, g1, low_a, cap_a))
-            v = _entry(b, t, pad, grid.mode_down, grid.window_down, sd, w_down, g2, low_b, cap_b)
-            store(down, here + o, replace_last(v, right[0]))
-            put(across, out + t, lane(v, 7))
-    return 0.0
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _backward_strip(grid, p, first, last, rounding, scratch):
-    S = grid.labels
-    row = S * LANES
-    right, down, across = grid.right, grid.down, grid.across
-    a, b, g1, g2 = scratch[0], scratch[1], scratch[2], scratch[3]
-    sr, sd = grid.shape_right, grid.shape_down
-    pad = max(grid.window_right, grid.window_down)
-    crow = (grid.steps + 7) * S
-    huge = splat(a[0])
-    for k in range(last - 1, first - 1, -1):
+            _round(grid, p, k, True, energies)
         node = p * grid.steps + k
         here = (node + 1) * row
-        into, out = p * crow + (7 + k) * S, (p + 1) * crow + k * S
+        into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
         gamma = load(grid.gamma, node * LANES)
-        w_left = cast(load(grid.weight_right, node * LANES), right)
-        w_up = load(grid.weight_down, node * LANES)
-        above = 0.0
-        if p > 0:
-            above = grid.weight_down[((p - 1) * grid.steps + k + 8) * LANES + 7]
-        w_up = cast(shift_up(w_up, above), right)
-        low_a, low_b = huge, huge
+        low_a = splat(get(grid.index, S))
+        low_b = low_a
         for s in range(S):
             o = s * LANES
-            old_left = load(right, here - row + o)
-            old_up = shift_up(load(down, here - row + o), get(across, into + s))
-            total = load(grid.unary, node * row + o) + old_left + old_up
-            total = total + load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
-            share = gamma * total
-            to_left = share - old_left
-            to_up = share - old_up
-            low_a = minimum(low_a, to_left)
-            low_b = minimum(low_b, to_up)
-            store(a, pad * LANES + o, to_left)
-            store(b, pad * LANES + o, to_up)
-        _prepare(a, S, pad, grid.mode_right, grid.window_right, sr, w_left, g1)
-        _prepare(b, S, pad, grid.mode_down, grid.window_down, sd, w_up, g2)
-        cap_a = low_a + w_left * splat(sr[3])
-        cap_b = low_b + w_up * splat(sd[3])
+            old_a = load(right, here + o)
+            old_b = replace_last(load(down, here + o), get(across, out + s))
+            total = load(grid.unary, node * row + o) + old_a + old_b
+            total = total + load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
+            h_a = gamma * total - old_a
+            h_b = gamma * total - old_b
+            low_a = minimum(low_a, h_a)
+            low_b = minimum(low_b, h_b)
+            store(a, pad * LANES + o, h_a)
+            store(b, pad * LANES + o, h_b)
+        w_a = cast(load(grid.weight_right, (node + 1) * LANES), right)
+        w_b = cast(load(grid.weight_down, (node + 1) * LANES), right)
+        prepare(a, S, pad, grid.window, grid.profile, w_a, rise_a)
+        prepare(b, S, pad, grid.window, grid.profile, w_b, rise_b)
+        cap_a = low_a + w_a * splat(get(grid.profile, 0))
+        cap_b = low_b + w_b * splat(get(grid.profile, 0))
         for t in range(S):
             o = t * LANES
-            store(right, here - row + o, _entry(a, t, pad, grid.mode_right, grid.window_right, sr, w_left, g1, low_a, cap_a))
-            v = _entry(b, t, pad, grid.mode_down, grid.window_down, sd, w_up, g2, low_b, cap_b)
+            store(right, here + o, entry(a, t, pad, grid.window, rise_a, low_a, cap_a))
+            v = entry(b, t, pad, grid.window, rise_b, low_b, cap_b)
+            store(down, here + o, replace_last(v, zero))
+            put(across, out + t, lane(v, LANES - 1))
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
+    """Steps last - 1, ..., first of strip p, sending to the left and up."""
+    S, right, down, across = grid.labels, grid.right, grid.down, grid.across
+    row, pad = S * LANES, max(grid.window, 0)
+    zero = get(grid.index, 0)
+    for k in range(last - 1, first - 1, -1):
+        if rounding:
+            _round(grid, p, k, False, energies)
+        node = p * grid.steps + k
+        here = (node + 1) * row
+        into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
+        gamma = load(grid.gamma, node * LANES)
+        low_a = splat(get(grid.index, S))
+        low_b = low_a
+        for s in range(S):
+            o = s * LANES
+            old_a = load(right, here - row + o)
+            old_b = shift_up(load(down, here - row + o), get(across, into + s))
+            total = load(grid.unary, node * row + o) + old_a + old_b
+            total = total + load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
+            h_a = gamma * total - old_a
+            h_b = gamma * total - old_b
+            low_a = minimum(low_a, h_a)
+            low_b = minimum(low_b, h_b)
+            store(a, pad * LANES + o, h_a)
+            store(b, pad * LANES + o, h_b)
+        w_a = cast(load(grid.weight_right, node * LANES), right)
+        w_b = cast(weight_above(grid, p, k), right)
+        prepare(a, S, pad, grid.window, grid.profile, w_a, rise_a)
+        prepare(b, S, pad, grid.window, grid.profile, w_b, rise_b)
+        cap_a = low_a + w_a * splat(get(grid.profile, 0))
+        cap_b = low_b + w_b * splat(get(grid.profile, 0))
+        for t in range(S):
+            o = t * LANES
+            store(right, here - row + o, entry(a, t, pad, grid.window, rise_a, low_a, cap_a))
+            v = entry(b, t, pad, grid.window, rise_b, low_b, cap_b)
             put(across, into + t, lane(v, 0))
-            store(down, here - row + o, shift_down(v, right[0]))
-    return 0.0
+            store(down, here - row + o, shift_down(v, zero))
 
 
 @njit(cache=True, nogil=True)
-def run(grid, thread, threads, iterations, progress):
-    """This thread's share of some iterations (a forward and a backward sweep each)."""
-    shape = grid.shape_right
-    pad = max(grid.window_right, grid.window_down)
-    scratch = np.full((4, (grid.labels + 2 * pad + 2) * LANES), 1e30, dtype=grid.right.dtype)
-    for it in range(iterations):
-        goal = 2 * it * (grid.steps + 1)
-        for p in range(thread, grid.strips, threads):
-            for first in range(0, grid.steps, CHUNK):
-                last = min(first + CHUNK, grid.steps)
-                if p > 0 and threads > 1:
-                    wait_for(progress, (p - 1) * 8, goal + min(last + 7, grid.steps))
-                _forward_strip(grid, p, first, last, False, scratch)
-                if threads > 1:
-                    publish(progress, p * 8, goal + last)
-        goal += grid.steps + 1
-        start = thread + (grid.strips - 1 - thread) // threads * threads
-        for p in range(start, -1, -threads):
-            for last in range(grid.steps, 0, -CHUNK):
-                first = max(last - CHUNK, 0)
-                if p < grid.strips - 1 and threads > 1:
-                    wait_for(progress, (p + 1) * 8, goal + min(grid.steps - first + 7, grid.steps))
-                _backward_strip(grid, p, first, last, False, scratch)
-                if threads > 1:
-                    publish(progress, p * 8, goal + grid.steps - first)
+def sweep(grid, forward, rounding, energies, thread, threads, progress):
+    """This thread's share of one pass; ``progress`` (zeros) has one counter per strip, a cache line apart."""
+    pad = max(grid.window, 0)
+    a = np.full((grid.labels + 2 * pad) * LANES, grid.index[grid.labels])
+    b = np.full((grid.labels + 2 * pad) * LANES, grid.index[grid.labels])
+    rise_a = np.zeros((pad + 1) * LANES, a.dtype)
+    rise_b = np.zeros((pad + 1) * LANES, a.dtype)
+    for turn in range(thread, grid.strips, threads):
+        p = turn if forward else grid.strips - 1 - turn
+        before = p - 1 if forward else p + 1
+        for done in range(0, grid.steps, CHUNK):
+            end = min(done + CHUNK, grid.steps)
+            if threads > 1 and turn > 0:
+                wait_for(progress, before * LANES, min(end + LANES - 1, grid.steps))
+            if forward:
+                forward_steps(grid, p, done, end, rounding, energies, a, b, rise_a, rise_b)
+            else:
+                backward_steps(
+                    grid, p, grid.steps - end, grid.steps - done, rounding, energies, a, b, rise_a, rise_b
+                )
+            publish(progress, p * LANES, end)
