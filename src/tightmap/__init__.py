@@ -1,0 +1,51 @@
+"""tightmap: MAP inference in discrete Markov random fields of any order.
+
+The public names live in modules that are imported when they are first used, so that ``import tightmap`` and
+``tightmap --help`` are quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Model": "tightmap.model",
+    "ModelError": "tightmap.errors",
+    "OptionError": "tightmap.errors",
+    "Result": "tightmap.result",
+    "Status": "tightmap.result",
+    "methods": "tightmap.registry",
+    "solve": "tightmap.driver",
+    "read": "tightmap.io",
+    "write": "tightmap.io",
+    "read_labels": "tightmap.io",
+    "write_labels": "tightmap.io",
+}
+
+if TYPE_CHECKING:
+    from tightmap.driver import solve as solve
+    from tightmap.errors import ModelError as ModelError
+    from tightmap.errors import OptionError as OptionError
+    from tightmap.io import read as read
+    from tightmap.io import read_labels as read_labels
+    from tightmap.io import write as write
+    from tightmap.io import write_labels as write_labels
+    from tightmap.model import Model as Model
+    from tightmap.registry import methods as methods
+    from tightmap.result import Result as Result
+    from tightmap.result import Status as Status
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'tightmap' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

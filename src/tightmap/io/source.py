@@ -45,13 +45,23 @@ class Source:
     def compressed(self) -> bool:
         return self.path.suffix.lower() in COMPRESSED
 
+    def head(self, number: int) -> bytes:
+        """The first bytes of the content."""
+        return self._read(number)
+
     @cached_property
     def data(self) -> bytes:
         """The whole content, decompressed."""
+        content = self._read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ModelError(f"has more than {MAX_BYTES} bytes after decompression, the limit")
+        return content
+
+    def _read(self, number: int) -> bytes:
         opener: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(self.path.suffix.lower(), open)
         try:
             with cast(IO[bytes], opener(self.path, "rb")) as stream:
-                content = stream.read(MAX_BYTES + 1)
+                return stream.read(number)
         except FileNotFoundError:
             raise ModelError("no such file") from None
         except IsADirectoryError:
@@ -60,11 +70,8 @@ class Source:
             raise ModelError(f"the compressed data is damaged or cut short ({error})") from None
         except OSError as error:
             raise ModelError(f"cannot be read ({error.strerror or error})") from None
-        except MemoryError:
-            raise ModelError("does not fit in memory") from None
-        if len(content) > MAX_BYTES:
-            raise ModelError(f"has more than {MAX_BYTES} bytes after decompression, the limit")
-        return content
+        except ValueError as error:  # a zero byte in the name
+            raise ModelError(f"cannot be read ({error})") from None
 
     def stream(self) -> IO[bytes]:
         return io.BytesIO(self.data)

@@ -55,23 +55,35 @@ class Tokens:
         return self.data[start:stop].split()[0]
 
     def _parse(self, words: int, mixed: bool) -> FloatArray:
-        count = len(self) - words
+        values = self._bulk(words, len(self))
+        if values is not None:
+            return values
+        # some token is no number: only the pieces that hold such tokens are looked at one by one
+        values = np.full(len(self) - words, np.nan)
+        for low in range(words, len(self), 4096):
+            high = min(low + 4096, len(self))
+            piece = self._bulk(low, high)
+            if piece is not None:
+                values[low - words : high - words] = piece
+                continue
+            for i in range(low, high):
+                token = self.text(i)
+                if _NUMBER.fullmatch(token):
+                    values[i - words] = float(token)
+                elif not mixed:
+                    self.fail(i, "a number")
+        return values
+
+    def _bulk(self, low: int, high: int) -> FloatArray | None:
+        """Tokens low..high-1 as numbers, or None when one of them is something else."""
+        stop = int(self.starts[high]) if high < len(self) else len(self.data)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # older NumPy versions only warn about what they cannot parse
             try:
-                values = np.fromstring(self.data[int(self.starts[words]) :], dtype=np.float64, sep=" ")
-                if len(values) == count and not np.isnan(values).any():
-                    return values
+                values = np.fromstring(self.data[int(self.starts[low]) : stop], dtype=np.float64, sep=" ")
             except (ValueError, DeprecationWarning):
-                pass
-        values = np.full(count, np.nan)
-        for i in range(count):
-            token = self.text(words + i)
-            if _NUMBER.fullmatch(token):
-                values[i] = float(token)
-            elif not mixed:
-                self.fail(words + i, "a number")
-        return values
+                return None
+        return values if len(values) == high - low and not np.isnan(values).any() else None
 
     # ------------------------------------------------------------------ errors
 

@@ -41,6 +41,7 @@ class Context:
     seed: int = 0
     threads: int = 1
     deadline: float | None = None  # on the clock of time.perf_counter()
+    max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
@@ -57,12 +58,14 @@ class Progress:
     labels  a candidate labelling (canonical variables); the driver evaluates it and keeps the best
     bound   a certified lower bound of the energy (graph.constant included), never the running value of the method
     done    the method has converged and further steps would change nothing
+    iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
     """
 
     labels: Labels | None = None
     bound: float | None = None
     done: bool = False
+    iterations: int = 1
     info: dict[str, float] = field(default_factory=dict)
 
 

@@ -1,0 +1,259 @@
+"""A pairwise graph made ready for cuts: exact arithmetic, implicit neighbours on grids, zero diagonals.
+
+* Costs are put on a grid of exactly representable numbers: int32 where the model's costs are small integers (times its
+  quantum), else float64 rounded to multiples of a power of two so coarse that sums never round.  A cut is then exact
+  and residual capacities need no tolerance.
+* A grid of variables gets a frame of dead nodes and fixed strides (network.py); any other graph gets neighbour lists.
+* The primal-dual moves need tables with theta(a, a) = 0, so a diagonal goes to the unaries of the first variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.factors.kernels import value
+from tightmap.graph import Arrays, Graph, Kind
+from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+
+POTTS, LINEAR, QUADRATIC, DENSE = int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC), int(Kind.DENSE)
+INT32_LIMIT = 1 << 24  # largest local sum that is trusted to int32: duals may be a few times larger
+FLOAT_BITS = 44  # significant bits of a local sum in float64; the other nine are room for sums
+
+
+class Edges(NamedTuple):
+    """Pairwise factors on network nodes; all costs of one type (int32 or float64), see ``pair``."""
+
+    tail: npt.NDArray[np.int32]
+    head: npt.NDArray[np.int32]
+    forward: npt.NDArray[np.int32]  # arc tail -> head
+    backward: npt.NDArray[np.int32]
+    kind: npt.NDArray[np.uint8]
+    weight: npt.NDArray
+    base: npt.NDArray[np.int64]  # of the table, or of the limit, in tables
+    stride: npt.NDArray[np.int32]  # labels of head
+    tables: npt.NDArray
+    magic: npt.NDArray  # (1,) adding and subtracting it rounds to the grid of exact numbers; 0 for integers
+
+
+@dataclass(frozen=True, eq=False)
+class PairModel:
+    edges: Edges
+    net: Csr | Grid
+    node: npt.NDArray[np.int64]  # (n,) network node of every variable
+    cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
+    unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
+    scale: float  # energy = scale * cost
+
+    @property
+    def nodes(self) -> int:
+        return len(self.cards)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def pair(m, e, a, b):
+    """Cost of edge e at labels a (tail) and b (head)."""
+    kind = m.kind[e]
+    w = m.weight[e]
+    if kind == POTTS:
+        return w if a != b else w - w
+    if kind == DENSE:
+        v = w * m.tables[m.base[e] + np.int64(a) * m.stride[e] + b]
+    else:
+        d = abs(np.int64(a) - np.int64(b))
+        if kind == QUADRATIC:
+            d *= d
+        limit = m.tables[m.base[e]]
+        v = w * (limit if d >= limit else type_like(d, limit))
+    return (v + m.magic[0]) - m.magic[0]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def type_like(d, like):
+    """d as a number of the same type as ``like``, so that int32 stays int32."""
+    return like - like + np.int32(d)
+
+
+@njit(cache=True, nogil=True)
+def _tabulate(g, f, table):
+    """Table of a factor of two variables, without its weight, whatever its kind."""
+    labels = np.zeros(len(g.cards), np.int64)
+    i, j = g.scope[g.scope_start[f]], g.scope[g.scope_start[f] + 1]
+    for a in range(g.cards[i]):
+        for b in range(g.cards[j]):
+            labels[i] = a
+            labels[j] = b
+            table[a * g.cards[j] + b] = value(g, f, labels) / g.weight[f]
+
+
+@njit(cache=True, nogil=True)
+def _move_diagonals(g, base, diagonal_of, diagonals, unary):
+    for e in range(len(g.kind)):
+        d = diagonal_of[e]
+        if d >= 0:
+            i, j = g.scope[2 * e], g.scope[2 * e + 1]
+            for a in range(min(g.cards[i], g.cards[j])):
+                unary[g.offset[i] + a] += g.weight[e] * diagonals[d + a]
+
+
+def _tables(g: Arrays) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray]:
+    """kind, base, tables and unaries in which every table is Potts, a truncated difference or dense with zero diagonal."""
+    kind = g.kind.copy()
+    base = np.zeros(len(kind), np.int64)
+    base[:] = g.param
+    chunks: list[npt.NDArray] = [g.params]
+    size = len(g.params)
+    unary = g.unary
+    other = ~np.isin(kind, (POTTS, LINEAR, QUADRATIC))
+    if other.any():
+        edges = g.scope.reshape(-1, 2)
+        rows = np.flatnonzero(other)
+        key = np.stack([kind[rows], g.param[rows], g.iparam[rows], *g.cards[edges[rows]].T], axis=1).astype(np.int64)
+        distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        starts = np.zeros(len(distinct), np.int64)
+        diagonal_start = np.full(len(distinct), -1, np.int64)
+        diagonals: list[npt.NDArray] = []
+        at = 0
+        for t, f in enumerate(rows[first]):
+            a, b = (int(v) for v in g.cards[edges[f]])
+            if kind[f] == DENSE:
+                table = g.params[g.param[f] : g.param[f] + a * b].reshape(a, b)
+                starts[t] = g.param[f]
+            else:
+                table = np.empty(a * b)
+                _tabulate(g, f, table)
+                table = table.reshape(a, b)
+                starts[t] = -1
+            diagonal = np.diagonal(table)
+            if diagonal.any():
+                table = table.copy()
+                k = len(diagonal)
+                table[:k] -= diagonal[:, None]
+                diagonal_start[t] = at
+                diagonals.append(diagonal.copy())
+                at += k
+                starts[t] = -1
+            if starts[t] < 0:
+                starts[t] = size
+                chunks.append(table.ravel())
+                size += a * b
+        inverse = inverse.ravel()
+        base[rows] = starts[inverse]
+        kind[rows] = DENSE
+        if diagonals:
+            which = np.full(len(kind), -1, np.int64)
+            which[rows] = diagonal_start[inverse]
+            unary = unary.copy()
+            _move_diagonals(g, base, which, np.concatenate(diagonals), unary)
+    return kind, base, np.concatenate(chunks), unary
+
+
+def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int] | None:
+    """Framed grid network, node of every variable and number of nodes, when all edges join king's-move neighbours."""
+    if graph.m == 0:
+        return None
+    first = graph.edges[:, 0].astype(np.int64)
+    steps = graph.edges[:, 1] - first
+    distinct = np.unique(steps)
+    if len(distinct) > 4:
+        return None
+    widths = [] if graph.grid_shape is None else [graph.grid_shape[1]]
+    widths += [int(distinct.max()) + d for d in (0, -1, 1)]
+    for width in dict.fromkeys(widths):
+        if width < 3 or graph.n % width:
+            continue
+        down = (distinct + 1) // width
+        right = distinct - down * width
+        if down.max() > 1 or np.abs(right).max() > 1:
+            continue
+        column = first % width + right[np.searchsorted(distinct, steps)]
+        if column.min() < 0 or column.max() >= width:
+            continue
+        frame = width + 1
+        strides = down * frame + right
+        height = graph.n // width
+        node = (np.arange(height)[:, None] + 1) * frame + np.arange(width) + 1
+        pairs = np.stack([strides, -strides], axis=1).ravel().astype(np.int64)
+        return Grid(pairs, len(pairs)), node.ravel().astype(np.int64), (height + 2) * frame + 2
+    return None
+
+
+def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDArray, unary: npt.NDArray) -> float:
+    """Largest sum of magnitudes of costs around one variable."""
+    top = np.abs(unary).max(initial=0.0)
+    if len(kind) == 0:
+        return float(top)
+    biggest = np.ones(len(kind))
+    differences = (kind == LINEAR) | (kind == QUADRATIC)
+    biggest[differences] = tables[base[differences]]
+    if (kind == DENSE).any():
+        biggest[kind == DENSE] = np.abs(tables).max()
+    per_edge = 2.0 * biggest * np.abs(g.weight)
+    around = np.bincount(g.scope, weights=np.repeat(per_edge, 2), minlength=len(g.cards))
+    return float(top + around.max(initial=0.0))
+
+
+def _integral(values: npt.NDArray) -> bool:
+    return bool((values == np.rint(values)).all())
+
+
+def pair_model(graph: Graph, integers: bool = True) -> PairModel:
+    """Arrays for the primal-dual moves from a graph of pairwise factors (``integers=False``: always float64)."""
+    g = graph.arrays
+    kind, base, tables, unary = _tables(g)
+    layout = _grid_layout(graph)
+    used_tables = tables if len(kind) else np.zeros(1)
+    local = _local_sum(g, kind, base, tables, unary)
+
+    scale = graph.quantum if graph.quantum > 0.0 else 1.0
+    weight, costs = g.weight / scale, unary / scale
+    small = local / scale < INT32_LIMIT
+    exact = small and _integral(weight) and _integral(costs) and _integral(used_tables)
+    if exact and integers and layout is not None:
+        dtype: type = np.int32
+        magic = np.zeros(1, np.int32)
+    else:
+        scale = 1.0
+        dtype = np.float64
+        weight, costs = g.weight, unary
+        step = 2.0 ** (np.ceil(np.log2(max(local, 1e-300))) - FLOAT_BITS)
+        magic = np.array([1.5 * 2.0**52 * step])
+        costs = (costs + magic) - magic
+        potts = kind == POTTS
+        weight = np.where(potts, (weight + magic) - magic, weight)
+
+    if layout is not None:
+        net: Csr | Grid = layout[0]
+        node, nodes = layout[1], layout[2]
+        tail, head = node[graph.edges[:, 0]], node[graph.edges[:, 1]]
+        slot = 2 * np.searchsorted(layout[0].strides[::2], head - tail)
+        order_ok = (layout[0].strides[slot] == head - tail).all()
+        assert order_ok  # strides are ascending because the steps are
+        forward = tail * layout[0].degree + slot
+        backward = head * layout[0].degree + slot + 1
+    else:
+        nodes = graph.n
+        node = np.arange(nodes)
+        ends = graph.edges if graph.m else np.zeros((0, 2), np.int32)
+        tail, head = ends[:, 0], ends[:, 1]
+        csr, forward = csr_from_edges(nodes, tail, head)
+        net, backward = csr, csr.sisters[forward]
+    cards = np.zeros(nodes, np.int32)
+    cards[node] = g.cards
+    edges = Edges(
+        tail=np.ascontiguousarray(tail, np.int32),
+        head=np.ascontiguousarray(head, np.int32),
+        forward=np.ascontiguousarray(forward, np.int32),
+        backward=np.ascontiguousarray(backward, np.int32),
+        kind=kind,
+        weight=weight.astype(dtype),
+        base=base,
+        stride=g.cards[g.scope[1::2]].astype(np.int32),
+        tables=used_tables.astype(dtype),
+        magic=magic,
+    )
+    return PairModel(edges, net, node, cards, costs.astype(dtype), scale)

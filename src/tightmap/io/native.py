@@ -1,0 +1,116 @@
+"""The native format: an .npz archive that keeps everything a Model holds, structured factors included.
+
+Arrays: ``format`` ("tightmap"), ``version`` (1), ``cardinalities`` (n,), ``unaries`` (flat), ``constant``, ``clamped``
+(n,), ``grid_shape`` (2,) if there is one, ``kinds`` (the kind of every block, in order), and of block b the arrays
+``b<b>.scopes`` (m, k), ``b<b>.weights`` (m,) and its parameters (see factors/), for instance ``b0.tables``.
+"""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.errors import ModelError
+from tightmap.graph import Kind
+from tightmap.io.grid_npz import is_grid, read_grid
+from tightmap.io.npz import Archive
+from tightmap.io.source import Source, check_labels
+from tightmap.io.tokens import group_rows
+from tightmap.model import Model
+
+VERSION = 1
+
+
+def write_native(model: Model, stream: IO[bytes], suffix: str, *, compress: bool = False) -> None:
+    """Write everything; ``compress=True`` trades time for a smaller file."""
+    arrays: dict[str, Any] = {
+        "format": np.array("tightmap"),
+        "version": np.array(VERSION),
+        "cardinalities": model.cardinalities,
+        "constant": np.array(model.constant),
+        "unaries": model.unaries,
+        "clamped": model.clamped,
+        "kinds": np.array([b.kind.name for b in model.blocks], dtype="U32"),
+    }
+    if model.grid_shape is not None:
+        arrays["grid_shape"] = np.array(model.grid_shape)
+    for b, block in enumerate(model.blocks):
+        for name, array in {"scopes": block.scopes, "weights": block.weights, **block.parameters}.items():
+            arrays[f"b{b}.{name}"] = np.asarray(array)
+    (np.savez_compressed if compress else np.savez)(stream, allow_pickle=False, **arrays)
+
+
+def read_npz(source: Source) -> Model:
+    """Read a native model, or the arrays of a grid (grid_npz.py)."""
+    archive = Archive(source)
+    if "format" not in archive:
+        if is_grid(archive):
+            return read_grid(archive)
+        raise ModelError(
+            "expected a model written by tightmap, or the arrays D, hw, vw and V of a grid, "
+            f"got the arrays {', '.join(sorted(archive.names())[:12]) or '(none)'}"
+        )
+    if str(archive.get("format", "U", 0)) != "tightmap":
+        raise ModelError(f"array 'format': expected 'tightmap', got '{archive['format']}'")
+    version = int(archive.get("version", "iu", 0))
+    if version != VERSION:
+        raise ModelError(f"version {version} of the native format is not supported, this release reads {VERSION}")
+    cards = archive.get("cardinalities", "iu", 1).astype(np.int64)
+    check_labels(cards, "array 'cardinalities'")
+    model = Model(cards)
+    unaries = archive.get("unaries", "fiu", 1)
+    clamped = archive.get("clamped", "iu", 1)
+    if len(unaries) != model.offset[-1] or len(clamped) != len(cards):
+        raise ModelError(
+            f"arrays 'unaries' and 'clamped': expected {int(model.offset[-1])} and {len(cards)} entries, "
+            f"got {len(unaries)} and {len(clamped)}"
+        )
+    if unaries.any():
+        for (labels,), nodes in group_rows(cards[:, None]):
+            model.add_unaries(unaries[model.offset[nodes][:, None] + np.arange(labels)], nodes)
+    model.add_constant(float(archive.get("constant", "fiu", 0)))
+    held = np.flatnonzero(clamped >= 0)
+    model.clamp(zip(held.tolist(), clamped[held].tolist(), strict=True))
+    if "grid_shape" in archive:
+        shape = archive.get("grid_shape", "iu", 1)
+        if shape.shape != (2,) or shape.min() < 0 or int(shape[0]) * int(shape[1]) != len(cards):
+            raise ModelError(f"array 'grid_shape': expected height and width of {len(cards)} variables, got {shape}")
+        model.grid_shape = (int(shape[0]), int(shape[1]))
+    for b, kind in enumerate(archive.get("kinds", "U", 1).tolist()):
+        _read_block(archive, b, kind, model)
+    return model
+
+
+def _read_block(archive: Archive, b: int, kind: str, model: Model) -> None:
+    """Blocks go through the calls of Model, which check everything about them."""
+
+    def get(name: str, kinds: str, ndim: int) -> npt.NDArray[Any]:
+        return archive.get(f"b{b}.{name}", kinds, ndim)
+
+    scopes = get("scopes", "iu", 2)
+    weights = get("weights", "f", 1)
+    if kind == Kind.DENSE.name:
+        tables = get("tables", "f", scopes.shape[1] + 1)
+        model.add_indexed_factors(scopes, tables, get("index", "iu", 1), weights)
+    elif kind == Kind.POTTS.name:
+        model.add_potts(scopes, weights)
+    elif kind == Kind.LINEAR.name:
+        model.add_truncated_linear(scopes, weights, get("limits", "f", 1))
+    elif kind == Kind.QUADRATIC.name:
+        model.add_truncated_quadratic(scopes, weights, get("limits", "f", 1))
+    elif kind == Kind.PN_POTTS.name:
+        costs = get("costs", "f", 1)
+        if not len(costs):
+            raise ModelError(f"array 'b{b}.costs': expected the cost of disagreement, got nothing")
+        model.add_pn_potts(scopes, weights, costs[1:], disagreement=float(costs[0]))
+    elif kind == Kind.PATTERN.name:
+        model.add_label_patterns(scopes, get("values", "f", 1), weights)
+    elif kind == Kind.SPARSE.name:
+        default = float(get("default", "f", 0))
+        model.add_sparse(scopes, get("entries", "iu", 2), get("values", "f", 1), default, weights)
+    elif kind == Kind.SECOND_DIFFERENCE.name:
+        model.add_second_difference(scopes, weights, get("values", "f", 1), float(get("limit", "f", 0)))
+    else:
+        raise ModelError(f"array 'kinds': entry {b}: unknown kind of factor '{kind}'")

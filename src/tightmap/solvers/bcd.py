@@ -1,0 +1,291 @@
+"""Block coordinate descent on the tight relaxation (paper §3, Algorithm 1), also known as ICM on labellings.
+
+    minimise E(x) over x_i in the simplex of variable i, one variable at a time.
+
+E is linear in every x_i, so the exact minimiser over one variable is a vertex: the label with the smallest cost given
+the others.  From a relaxed point the first sweep makes every variable discrete without ever raising the energy, which is
+why every relaxed method of this library rounds with it; from then on labels change only on strict descent, so the method
+stops, at a labelling that no change of a single variable improves (Proposition 1).
+
+``blocks`` widens the neighbourhood: rows, columns or any forests of a pairwise or higher-order model are minimised
+exactly by dynamic programming given the rest (solvers/forest.py).  Still monotone, much stronger on grids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from tightmap.energy import energy, unary_argmin
+from tightmap.errors import OptionError
+from tightmap.factors.kernels import add_slice, contract, workspace
+from tightmap.graph import Graph
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
+from tightmap.solvers.forest import Forests, forest_blocks, sweep_forests
+
+CHUNK = 20_000_000  # label visits between two looks at the clock
+TIE = 1e-12  # relative: a cost that differs by less than rounding is not a descent
+BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
+
+
+@njit(cache=True, nogil=True)
+def _push_neighbours(g, i, dirty):
+    for a in range(g.adj_start[i], g.adj_start[i + 1]):
+        f = g.adj_factor[a]
+        for p in range(g.scope_start[f], g.scope_start[f + 1]):
+            dirty[g.scope[p]] = 1
+    dirty[i] = 0
+
+
+@njit(cache=True, nogil=True)
+def descend(g, labels, dirty, order, begin, end):
+    """Visit order[begin:end], skipping clean variables; returns how many labels changed."""
+    changed = 0
+    cost = np.empty(max(g.cards.max(), 1)) if len(g.cards) else np.empty(1)
+    for at in range(begin, end):
+        i = order[at]
+        if dirty[i] == 0:
+            continue
+        dirty[i] = 0
+        c = g.cards[i]
+        o = g.offset[i]
+        shared = 0.0  # what every label pays alike; Potts terms then touch one entry only
+        for s in range(c):
+            cost[s] = g.unary[o + s]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = g.adj_factor[a]
+            p = g.adj_pos[a]
+            if g.kind[f] == 1:
+                l = labels[g.scope[g.scope_start[f] + 1 - p]]
+                shared += abs(g.weight[f])
+                if l < c:
+                    cost[l] -= g.weight[f]
+            else:
+                add_slice(g, f, p, labels, cost, 1.0)
+        best = 0
+        for s in range(1, c):
+            if cost[s] < cost[best]:
+                best = s
+        now = labels[i]
+        if cost[best] < cost[now] - TIE * (abs(cost[now]) + shared):
+            labels[i] = best
+            changed += 1
+            _push_neighbours(g, i, dirty)
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def initial_costs(g, labels, cost):
+    """cost[offset[i] + s]: energy of label s at i given the labels of the others."""
+    for i in range(len(g.cards)):
+        row = cost[g.offset[i] : g.offset[i + 1]]
+        row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, row, 1.0)
+
+
+@njit(cache=True, nogil=True)
+def descend_incremental(g, labels, dirty, order, begin, end, cost):
+    """As descend, with the costs of all variables kept up to date: a flip touches only the factors around it."""
+    changed = 0
+    for at in range(begin, end):
+        i = order[at]
+        if dirty[i] == 0:
+            continue
+        dirty[i] = 0
+        o = g.offset[i]
+        best = 0
+        for s in range(1, g.cards[i]):
+            if cost[o + s] < cost[o + best]:
+                best = s
+        now = labels[i]
+        if cost[o + best] < cost[o + now] - TIE * abs(cost[o + now]):
+            changed += 1
+            for sign in (-1.0, 1.0):
+                for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                    f = g.adj_factor[a]
+                    first = g.scope_start[f]
+                    for p in range(first, g.scope_start[f + 1]):
+                        j = g.scope[p]
+                        if j != i:
+                            add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], sign)
+                labels[i] = best
+            _push_neighbours(g, i, dirty)
+    return changed
+
+
+@njit(cache=True, nogil=True)
+def round_relaxed(g, x, order, labels, scratch):
+    """One sweep from relaxed vectors: every variable takes its best label given the others' current vectors.
+
+    x is changed in place to one-hot vectors; a variable that is one-hot already keeps its label on ties.
+    """
+    work = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    cost = np.empty(max(g.cards.max(), 1))
+    for i in order:
+        c = g.cards[i]
+        o = g.offset[i]
+        now = -1
+        for s in range(c):
+            cost[s] = g.unary[o + s]
+            if x[o + s] == 1.0:
+                now = s
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = g.adj_factor[a]
+            first = g.scope_start[f]
+            for p in range(first, g.scope_start[f + 1]):
+                start[p - first] = g.offset[g.scope[p]]
+            contract(g, f, g.adj_pos[a], x, start, cost, work)
+        best = 0
+        for s in range(1, c):
+            if cost[s] < cost[best]:
+                best = s
+        if now >= 0 and cost[now] <= cost[best] + TIE * abs(cost[best]):
+            best = now
+        for s in range(c):
+            x[o + s] = 0.0
+        x[o + best] = 1.0
+        labels[i] = best
+
+
+def local_minimum(graph: Graph, labels: Labels, max_sweeps: int = 1000) -> Labels:
+    """The labelling that BCD reaches from a labelling (a new array); what other methods polish with."""
+    out = np.array(labels, dtype=np.int64)
+    dirty = np.ones(graph.n, dtype=np.uint8)
+    order = np.arange(graph.n)
+    for _ in range(max_sweeps):
+        if descend(graph.arrays, out, dirty, order, 0, graph.n) == 0:
+            break
+    return out
+
+
+def round_and_descend(graph: Graph, relaxed: Vector) -> Labels:
+    """Round relaxed vectors by one sweep of Algorithm 1, then descend to a local minimum."""
+    labels = np.zeros(graph.n, dtype=np.int64)
+    x = np.array(relaxed, dtype=np.float64)
+    round_relaxed(graph.arrays, x, np.arange(graph.n), labels, workspace(graph.arrays))
+    return local_minimum(graph, labels)
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    starts: Iterator[Labels]
+    order: np.ndarray
+    forests: Forests | None
+    keep_costs: bool
+    labels: Labels
+    dirty: np.ndarray
+    cost: Vector | None = None
+    position: int = 0
+    changed: int = 0
+    best: Labels | None = None
+    best_energy: float = float("inf")
+
+
+@dataclass(frozen=True)
+class BCD(Solver):
+    """Options of block coordinate descent.
+
+    restarts     random starts after the first one (the paper uses 4); the best result is kept
+    order        "index" or "random": the order of visits within a sweep
+    blocks       "nodes", or "rows", "columns", "lines" (rows, then columns) of a grid, or "forests" of any graph
+    incremental  keep the costs of all variables up to date; None decides by the number of factors per variable
+    """
+
+    restarts: int = 4
+    order: str = "index"
+    blocks: str = "nodes"
+    incremental: bool | None = None
+
+    name: ClassVar[str] = "bcd"
+    summary: ClassVar[str] = "block coordinate descent (ICM), with random restarts; fast local search for any model"
+
+    def __post_init__(self) -> None:
+        if self.restarts < 0:
+            raise OptionError(f"bcd: restarts must be at least 0, got {self.restarts}")
+        if self.order not in ("index", "random"):
+            raise OptionError(f"bcd: order must be 'index' or 'random', got {self.order!r}")
+        if self.blocks not in ("nodes", "rows", "columns", "lines", "forests"):
+            raise OptionError(
+                f"bcd: blocks must be 'nodes', 'rows', 'columns', 'lines' or 'forests', got {self.blocks!r}"
+            )
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        rng = context.rng()
+        order = np.arange(graph.n)
+        if self.order == "random":
+            rng.shuffle(order)
+        forests = None if self.blocks == "nodes" else forest_blocks(graph, self.blocks)
+        busy = len(graph.arrays.scope) > BUSY * graph.n
+        keep = busy if self.incremental is None else self.incremental
+        starts = self._starts(graph, init, order, rng)
+        state = State(graph, context, starts, order, forests, keep, np.zeros(0, np.int64), np.zeros(0, np.uint8))
+        self._next_start(state)
+        return state
+
+    def _starts(self, graph: Graph, init: Init, order: np.ndarray, rng: np.random.Generator) -> Iterator[Labels]:
+        if init.relaxed is not None:
+            labels = np.zeros(graph.n, dtype=np.int64)
+            round_relaxed(graph.arrays, init.relaxed.copy(), order, labels, workspace(graph.arrays))
+            yield labels
+        else:
+            yield (init.labels if init.labels is not None else unary_argmin(graph)).copy()
+        cards = graph.arrays.cards.astype(np.int64)
+        for _ in range(self.restarts):
+            yield rng.integers(0, cards)
+
+    def _next_start(self, state: State) -> bool:
+        labels = next(state.starts, None)
+        if labels is None:
+            return False
+        state.labels = labels
+        state.dirty = np.ones(state.graph.n, dtype=np.uint8)
+        state.position, state.changed = 0, 0
+        if state.keep_costs:
+            state.cost = np.empty(len(state.graph.arrays.unary))
+            initial_costs(state.graph.arrays, labels, state.cost)
+        return True
+
+    def step(self, state: State) -> Progress:
+        """One sweep, or the part of it that fits between two looks at the clock."""
+        graph = state.graph
+        g = graph.arrays
+        per_node = max(1.0, len(g.unary) / max(1, graph.n) + len(g.scope) / max(1, graph.n))
+        end = min(graph.n, state.position + max(1, int(CHUNK / per_node)))
+        if state.cost is None:
+            state.changed += int(descend(g, state.labels, state.dirty, state.order, state.position, end))
+        else:
+            state.changed += int(
+                descend_incremental(g, state.labels, state.dirty, state.order, state.position, end, state.cost)
+            )
+        state.position = end
+        if end < graph.n:
+            return Progress(iterations=0)
+        if state.forests is not None and state.changed == 0:
+            state.changed = sweep_forests(graph, state.forests, state.labels, state.context)
+            state.dirty[:] = 1
+            if state.cost is not None:
+                initial_costs(g, state.labels, state.cost)
+        state.position = 0
+        settled = state.changed == 0
+        state.changed = 0
+        if not settled:
+            return Progress()
+        value = energy(graph, state.labels)
+        better = value < state.best_energy
+        if better:
+            state.best, state.best_energy = state.labels.copy(), value
+        return Progress(labels=state.best if better else None, done=not self._next_start(state))
+
+    def finish(self, state: State) -> Final:
+        candidates = [c for c in (state.best, state.labels) if c is not None and len(c) == state.graph.n]
+        best = min(candidates, key=lambda c: energy(state.graph, c)) if candidates else None
+        return Final(labels=best, state=None)
+

@@ -1,0 +1,261 @@
+"""Forests inside a graph, minimised exactly by dynamic programming while the rest of the labelling stays.
+
+A block is a set of variables in which every factor has at most two members, and these pairs form a forest.  Given the
+labels outside, the energy of the block is a sum over the edges of that forest, so leaves-to-root min-sum messages and one
+pass back give its exact minimum: the block version of BCD (paper §3), and an exact solver when one block is everything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from tightmap.errors import ModelError
+from tightmap.factors.kernels import add_slice, minmarg, value, workspace
+from tightmap.graph import Graph
+from tightmap.solvers.base import Context, Labels
+
+
+class Forests(NamedTuple):
+    """Blocks as flat arrays: variables of block b are order[start[b]:start[b + 1]], parents before children.
+
+    parent[v] and link[v] (the factor to the parent, -1 for a root) belong to the place in ``order``, not to the variable:
+    a variable may be in several blocks.
+    """
+
+    start: np.ndarray
+    order: np.ndarray
+    parent: np.ndarray
+    link: np.ndarray
+
+
+def forest_blocks(graph: Graph, what: str) -> Forests:
+    """Blocks "rows", "columns", "lines" of a grid, or greedy "forests" that cover any graph."""
+    if what == "forests":
+        label = greedy_forests(graph.arrays)
+        blocks = [np.flatnonzero(label == b) for b in range(int(label.max()) + 1)]
+    else:
+        shape = graph.grid_shape
+        if shape is None:
+            from tightmap.stencil import find_stencil
+
+            stencil = find_stencil(graph) if graph.order == 2 else None
+            shape = (stencil.height, stencil.width) if stencil is not None else None
+        if shape is None:
+            raise ModelError(f"bcd: blocks={what!r} needs a grid model; blocks='forests' works on any graph")
+        index = np.arange(graph.n).reshape(shape)
+        blocks = list(index) if what in ("rows", "lines") else []
+        blocks += list(index.T) if what in ("columns", "lines") else []
+    start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
+    nodes = np.concatenate(blocks).astype(np.int64)
+    order, parent, link, ok = _root(graph.arrays, start, nodes)
+    if not ok:
+        raise ModelError(
+            f"bcd: blocks={what!r}: a factor has three variables in one block or the block has a cycle; "
+            "try blocks='forests'"
+        )
+    return Forests(start, order, parent, link)
+
+
+@njit(cache=True, nogil=True)
+def greedy_forests(g):
+    """Colour the variables so that every colour class is a block: a variable joins the first class where it fits."""
+    n = len(g.cards)
+    label = np.full(n, -1, np.int64)
+    left = n
+    b = 0
+    root = np.empty(n, np.int64)
+    seen = np.full(n, -1, np.int64)
+    while left > 0:
+        for i in range(n):
+            root[i] = i
+        for i in range(n):
+            if label[i] >= 0:
+                continue
+            fits = True
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                f = g.adj_factor[a]
+                members = 0
+                for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                    j = g.scope[p]
+                    if j != i and label[j] == b:
+                        members += 1
+                        r = j
+                        while root[r] != r:
+                            root[r] = root[root[r]]
+                            r = root[r]
+                        # two links into the same tree, by one factor or by two, would close a cycle
+                        if seen[r] == i:
+                            fits = False
+                        seen[r] = i
+                if members > 1:
+                    fits = False
+                if not fits:
+                    break
+            if fits:
+                label[i] = b
+                left -= 1
+                for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                    f = g.adj_factor[a]
+                    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                        j = g.scope[p]
+                        if j != i and label[j] == b:
+                            r = j
+                            while root[r] != r:
+                                r = root[r]
+                            root[r] = i
+        for i in range(n):
+            seen[i] = -1
+        b += 1
+    return label
+
+
+@njit(cache=True, nogil=True)
+def _root(g, start, nodes):
+    """Order the variables of every block so that parents come first; False if a block is not a forest."""
+    n = len(g.cards)
+    order = np.empty(len(nodes), np.int64)
+    parent = np.full(len(nodes), -1, np.int64)
+    link = np.full(len(nodes), -1, np.int64)
+    inside = np.full(n, -1, np.int64)
+    place = np.full(n, -1, np.int64)
+    for b in range(len(start) - 1):
+        for q in range(start[b], start[b + 1]):
+            inside[nodes[q]] = b
+            place[nodes[q]] = -1
+        top = start[b]
+        head = start[b]
+        for q in range(start[b], start[b + 1]):
+            if place[nodes[q]] >= 0:
+                continue
+            order[top] = nodes[q]
+            place[nodes[q]] = top
+            top += 1
+            while head < top:
+                i = order[head]
+                for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                    f = g.adj_factor[a]
+                    if f == link[head]:
+                        continue
+                    members = 0
+                    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                        j = g.scope[p]
+                        if j != i and inside[j] == b:
+                            members += 1
+                            if place[j] >= 0 or members > 1:
+                                return order, parent, link, False
+                            order[top] = j
+                            place[j] = top
+                            parent[top] = i
+                            link[top] = f
+                            top += 1
+                head += 1
+    return order, parent, link, True
+
+
+@njit(cache=True, nogil=True)
+def _position(g, f, i):
+    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+        if g.scope[p] == i:
+            return p - g.scope_start[f]
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _message_up(g, f, i, up, row, labels, held, start, out, work):
+    """out = min over variable i of row + factor f, as a function of the parent at position up; others stay fixed."""
+    first = g.scope_start[f]
+    k = g.scope_start[f + 1] - first
+    at = 0
+    for p in range(k):
+        j = g.scope[first + p]
+        start[p] = at
+        for s in range(g.cards[j]):
+            if j == i:
+                held[at + s] = row[s]
+            elif p == up or s == labels[j]:
+                held[at + s] = 0.0
+            else:
+                held[at + s] = np.inf
+        at += g.cards[j]
+    minmarg(g, f, up, held, start, out, work)
+
+
+@njit(cache=True, nogil=True)
+def minimise_forest(g, labels, order, parent, link, cost, inside, scratch):
+    """Exact minimum over the variables of one block; labels change only if the energy falls.  Returns the change.
+
+    cost is flat like the unaries and holds, for the variables of the block, their cost plus messages of children;
+    inside is a zero byte per variable and is left so.
+    """
+    work = np.empty(scratch)
+    out = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    held = np.empty(g.cards.max() * 128)
+    before = 0.0  # present energy of everything that touches the block
+    total = 0.0  # the best it can be
+    for i in order:
+        inside[i] = 1
+    # every factor with one member in the block is a unary given the rest; the others are the links
+    for q in range(len(order)):
+        i = order[q]
+        row = cost[g.offset[i] : g.offset[i + 1]]
+        row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = g.adj_factor[a]
+            alone = True
+            for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                j = g.scope[p]
+                if j != i and inside[j] == 1:
+                    alone = False
+            if alone:
+                add_slice(g, f, g.adj_pos[a], labels, row, 1.0)
+        before += row[labels[i]]
+        if link[q] >= 0:
+            before += value(g, link[q], labels)
+    for i in order:
+        inside[i] = 0
+    for q in range(len(order) - 1, -1, -1):
+        i = order[q]
+        f = link[q]
+        row = cost[g.offset[i] : g.offset[i + 1]]
+        if f < 0:
+            total += row.min()
+            continue
+        j = parent[q]
+        _message_up(g, f, i, _position(g, f, j), row, labels, held, start, out, work)
+        for s in range(g.cards[j]):
+            cost[g.offset[j] + s] += out[s]
+    if not total < before - 1e-10 * (abs(before) + abs(total)):
+        return 0.0
+    for q in range(len(order)):
+        i = order[q]
+        f = link[q]
+        row = cost[g.offset[i] : g.offset[i + 1]]
+        if f >= 0:
+            add_slice(g, f, _position(g, f, i), labels, row, 1.0)
+        best = 0
+        for s in range(1, g.cards[i]):
+            if row[s] < row[best]:
+                best = s
+        labels[i] = best
+    return total - before
+
+
+def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Context) -> int:
+    """Minimise every block in turn; returns how many blocks improved."""
+    improved = 0
+    cost = np.empty(len(graph.arrays.unary))
+    inside = np.zeros(graph.n, dtype=np.uint8)
+    scratch = workspace(graph.arrays)
+    for b in range(len(forests.start) - 1):
+        at = slice(int(forests.start[b]), int(forests.start[b + 1]))
+        gain = minimise_forest(
+            graph.arrays, labels, forests.order[at], forests.parent[at], forests.link[at], cost, inside, scratch
+        )
+        improved += gain < 0.0
+        if context.remaining() <= 0:
+            break
+    return improved
