@@ -13,8 +13,9 @@ on eight pixels at once whatever the number of labels is, also the projection on
 dual, started from the support of the last iterate).  Rows have a zero border, edges that do not exist have weight
 zero, columns beyond the width are nodes without costs that never move.
 
-Caching.  A tile is skipped while nothing that it reads has changed, bit for bit.  A node whose vector would change by less than ``eps`` (squared) keeps it: with that rule in the definition of the sweep,
-cached and uncached sweeps are identical, and frozen regions cost nothing.  A new rho makes every tile dirty.
+Caching.  A tile is skipped while nothing that it reads has changed, bit for bit.  A node whose vector would change by
+less than ``eps`` (squared) keeps it: with that rule in the definition of the sweep, cached and uncached sweeps are
+identical, and frozen regions cost nothing.  A new rho makes every tile dirty.
 
 Parallel.  Phase 2 of row r runs as soon as phase 1 of row r + 1 is done, which changes no value and keeps the rows in
 cache; strips of rows go to threads, and the rows along a strip's edge are finished
@@ -44,8 +45,8 @@ from tightmap.simd import (
 )
 from tightmap.stencil import Stencil
 
-
 _FUSE = {"contract", "nsz"}
+_DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # edges are kept at their first end: right, down, and the diagonals
 
 
 class GridPlan(NamedTuple):
@@ -54,9 +55,8 @@ class GridPlan(NamedTuple):
     height: int
     tiles: int  # per row: the width divided by LANES, rounded up
     labels: int
-    drow: npt.NDArray[np.int64]  # (K,) displacements: rows >= 0 and columns -1, 0 or 1
-    dcolumn: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.floating]  # (K, height + 2, width) half weights, kept at the first end
+    diagonal: bool  # the eight neighbours of a pixel, not only four
+    weight: npt.NDArray[np.floating]  # (2 or 4, height + 2, width) half weights in the order of _DIRECTIONS
     unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES)
     one: np.floating  # 1 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
     share: np.floating
@@ -90,12 +90,12 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
     """Plan of a stencil with the given unaries, shape (height * width, labels)."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
     tiles = -(-width // LANES)
-    weight = np.zeros((len(stencil.displacements), height + 2, tiles * LANES), dtype)
-    weight[:, 1:-1, :width] = stencil.weights / 2
+    diagonal = bool((stencil.displacements != 0).all(axis=1).any())
+    weight = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
+    for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
+        weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
     plan = GridPlan(
-        height, tiles, labels,
-        np.ascontiguousarray(stencil.displacements[:, 0]), np.ascontiguousarray(stencil.displacements[:, 1]),
-        weight.ravel(), np.zeros((height + 2) * tiles * labels * LANES, dtype),
+        height, tiles, labels, diagonal, weight.ravel(), np.zeros((height + 2) * tiles * labels * LANES, dtype),
         dtype(1), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), _taps(stencil).astype(dtype),
     )  # fmt: skip
     grid_write(plan, plan.unary, unary)
@@ -153,30 +153,45 @@ def grid_touch(state):
 def _gather(plan, source, base, wbase, g):
     """Weighted sums of the neighbours of eight columns, to g (with a margin of empty labels); returns T * their sum."""
     size = plan.labels * LANES  # of a tile
+    row = plan.tiles * size
     width = plan.tiles * LANES
     plane = (plan.height + 2) * width
+    out = len(plan.taps) * LANES
+    end, next_ = LANES - 1 - size, size  # last lane of the tile to the left, first lane of the tile to the right
     total = splat(plan.one - plan.one)
-    for q in range(len(plan.drow)):
-        row = plan.drow[q] * plan.tiles * size
-        column = plan.dcolumn[q]
-        forward = load(plan.weight, wbase + q * plane)
-        back = load(plan.weight, wbase + q * plane - plan.drow[q] * width - column)
-        out = len(plan.taps) * LANES
-        if column == 0:
-            down, up = base + row, base - row
-            for s in range(0, size, LANES):
-                z = forward * load(source, down + s) + back * load(source, up + s)
-                total = total + z
-                store(g, out + s, z if q == 0 else z + load(g, out + s))
-        else:  # the neighbour to the right is in row + drow or row - drow, the one to the left opposite
-            right, left = (base + row, base - row) if column > 0 else (base - row, base + row)
-            wr, wl = (forward, back) if column > 0 else (back, forward)
-            for s in range(0, size, LANES):
-                z = wr * shift_down(load(source, right + s), get(source, right + s + size)) + wl * shift_up(
-                    load(source, left + s), get(source, left + s - size + LANES - 1)
-                )
-                total = total + z
-                store(g, out + s, z if q == 0 else z + load(g, out + s))
+    w = plan.weight
+    at = wbase
+    right, left = load(w, at), load(w, at - 1)
+    at += plane
+    down, up = load(w, at), load(w, at - width)
+    if not plan.diagonal:
+        for s in range(base, base + size, LANES):
+            v = load(source, s)
+            z = right * shift_down(v, get(source, s + next_)) + left * shift_up(v, get(source, s + end))
+            z = z + (down * load(source, s + row) + up * load(source, s - row))
+            total = total + z
+            store(g, out, z)
+            out += LANES
+        return total * splat(plan.top)
+    at += plane
+    down_right, up_left = load(w, at), load(w, at - width - 1)
+    at += plane
+    down_left, up_right = load(w, at), load(w, at - width + 1)
+    for s in range(base, base + size, LANES):
+        v = load(source, s)
+        z = right * shift_down(v, get(source, s + next_)) + left * shift_up(v, get(source, s + end))
+        v = load(source, s + row)
+        z = z + down * v
+        z = z + down_right * shift_down(v, get(source, s + row + next_))
+        z = z + down_left * shift_up(v, get(source, s + row + end))
+        v = load(source, s - row)
+        y = up * v
+        y = y + up_right * shift_down(v, get(source, s - row + next_))
+        y = y + up_left * shift_up(v, get(source, s - row + end))
+        z = z + y
+        total = total + z
+        store(g, out, z)
+        out += LANES
     return total * splat(plan.top)
 
 
