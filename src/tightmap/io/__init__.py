@@ -1,4 +1,4 @@
-"""Files: read(path) and write(model, path) choose the format by the suffix; .gz, .bz2 and .xz behind it are transparent.
+"""Files: read(path) and write(model, path) choose the format by the suffix; .gz, .bz2 and .xz may follow it.
 
 Whatever is wrong with a file, exactly one ModelError comes out, and it names the file, the place, what was expected and
 what is there.

@@ -19,7 +19,9 @@ COMPRESSED = {".gz", ".bz2", ".xz"}
 
 def _compressor(raw: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))  # the same input, same bytes
+        return cast(
+            IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
+        )  # the same input, same bytes
     if suffix == ".bz2":
         return bz2.BZ2File(raw, "wb")
     return cast(IO[bytes], lzma.LZMAFile(raw, "wb"))

@@ -5,7 +5,7 @@
 Each left and each right point is matched at most once; chosen assignments pay their cost, pairs of chosen assignments
 the cost of their edge.  As a model: one variable per left point, its labels are its listed right points in the order
 of the file, then (with ``unmatched=True``) one label of cost 0 for "not matched"; two left points that could both take
-a right point have a table that forbids it.  With ``unmatched=False`` every left point with an assignment must be matched.
+a right point have a table that forbids it.  With ``unmatched=False`` every left point that can be matched must be.
 """
 
 from __future__ import annotations

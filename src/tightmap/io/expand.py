@@ -90,7 +90,7 @@ def pieces(rows: IntArray, size: float) -> Iterator[IntArray]:
 
 
 def tables(model: Model) -> Iterator[tuple[IntArray, FloatArray]]:
-    """All factors of two or more variables as (scopes (m, k), tables (m, S1, ..., Sk)), distinct variables in a scope."""
+    """All factors as (scopes (m, k), tables (m, S1, ..., Sk)) with distinct variables in every scope."""
     for block in model.blocks:
         twice = repeated(block.scopes)
         yield from collapsed(model, block, np.flatnonzero(twice))

@@ -75,7 +75,15 @@ class Archive:
         try:
             with self._zip.open(member) as stream:
                 data = stream.read(member.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, OSError, EOFError, RuntimeError) as error:
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            ValueError,
+            NotImplementedError,
+            OSError,
+            EOFError,
+            RuntimeError,
+        ) as error:
             raise ModelError(f"{what}: damaged ({error})") from None
         return read_npy(data, what)
 

@@ -123,7 +123,9 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
         used = function[rows]
         if used.min() < 0 or used.max() >= count:
             f = int(rows[np.argmax((used < 0) | (used >= count))])
-            raise ModelError(f"factor {f}: expected a function in 0..{count - 1} of type {kind}, got {int(function[f])}")
+            raise ModelError(
+                f"factor {f}: expected a function in 0..{count - 1} of type {kind}, got {int(function[f])}"
+            )
         if kind not in DECODERS:
             raise ModelError(f"functions of OpenGM's type {kind} are not supported")
         folder = f"function-id-{kind}"
@@ -144,4 +146,3 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
             scopes = records[starts[rows[part]][:, None] + 3 + np.arange(k)]
             DECODERS[kind](model, table, scopes, used[part])
     return model
-

@@ -197,7 +197,7 @@ def _each(used: IntArray) -> list[tuple[int, IntArray]]:
 def opengm_patterns(k: int) -> tuple[IntArray, IntArray]:
     """All partitions of k positions as growth strings (p, k), in our order, and the rank of each in OpenGM's.
 
-    OpenGM sets a bit for every pair (i, j), j < i, of equal labels, pairs in the order of i then j, and sorts the masks.
+    OpenGM sets a bit for every pair (i, j), j < i, of equal labels, in the order of i then j, and sorts the masks.
     """
     strings = np.zeros((1, 1), dtype=np.int64)
     for _ in range(k - 1):
@@ -218,7 +218,7 @@ def opengm_patterns(k: int) -> tuple[IntArray, IntArray]:
 
 def _potts_g(model: Model, functions: Functions, scopes: IntArray, used: IntArray) -> None:
     functions.shapes(used, scopes, model)
-    starts, arity = functions.shaped
+    arity = functions.shaped[1]
     if arity.max(initial=0) > MAX_PATTERN or arity.min(initial=1) < 1:
         functions.fail(f"expected 1 to {MAX_PATTERN} variables, got {int(arity.min())} to {int(arity.max())}")
     at = functions.value_starts(np.array([bell(int(k)) for k in range(MAX_PATTERN + 1)], dtype=np.float64)[arity])
@@ -266,7 +266,7 @@ def _sparse_layout(functions: Functions) -> list[tuple[int, int, int, int, int]]
     for f in range(functions.count):
         arity = int(indices[at]) if at < len(indices) else -1
         where = at + 1 + arity
-        number = int(indices[where]) if 0 <= arity and where < len(indices) else -1
+        number = int(indices[where]) if arity >= 0 and where < len(indices) else -1
         if number < 0 or where + 1 + number > len(indices) or value + 1 + number > len(functions.values):
             functions.fail(f"function {f} (indices, entry {at}): expected a shape and keys, got the end of the streams")
         layout.append((at + 1, arity, where + 1, number, value))

@@ -1,4 +1,4 @@
-"""OpenGM models in HDF5, written: structured factors become OpenGM's structured functions, shared tables are stored once.
+"""OpenGM models in HDF5, written: structured factors stay structured, shared tables are stored once.
 
 OpenGM wants the variables of a factor in ascending order and the first one fastest in a table, integers as uint64, and
 values in the type that the header announces (float64 here).  A kind that OpenGM does not know becomes a table.
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import IO
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.factors.block import Block
 from tightmap.factors.dense import DenseBlock
@@ -21,7 +22,7 @@ from tightmap.factors.potts import PottsBlock
 from tightmap.factors.sparse import SparseBlock
 from tightmap.graph import FloatArray, IntArray, Kind
 from tightmap.io import opengm_functions as ids
-from tightmap.io.expand import collapsed, pieces, pooled, repeated, table_size, unary_tables
+from tightmap.io.expand import collapsed, hard_unaries, pieces, pooled, repeated, table_size
 from tightmap.io.source import check_entries
 from tightmap.io.tokens import group_rows
 from tightmap.model import Model
@@ -31,7 +32,7 @@ class _Streams:
     """The functions and factors written so far."""
 
     def __init__(self) -> None:
-        self.indices: dict[int, list[IntArray]] = {}
+        self.indices: dict[int, list[npt.NDArray[np.uint64]]] = {}
         self.values: dict[int, list[FloatArray]] = {}
         self.count: dict[int, int] = {}
         self.factors: list[tuple[int, IntArray, IntArray]] = []  # type, function of each factor, scopes
@@ -64,8 +65,12 @@ def write_opengm(model: Model, stream: IO[bytes], suffix: str, *, group: str = "
     streams = _Streams()
     if model.constant:
         streams.tables(np.zeros((1, 0), dtype=np.int64), np.array([model.constant]), np.zeros(1, dtype=np.int64))
-    for i, costs in unary_tables(model):
-        streams.tables(np.array([[i]]), costs[None], np.zeros(1, dtype=np.int64))
+    costs = hard_unaries(model)
+    for (labels,), nodes in group_rows(model.cardinalities[:, None]):
+        table = costs[model.offset[nodes][:, None] + np.arange(labels)]
+        busy = table.any(axis=1)
+        if busy.any():
+            streams.tables(nodes[busy][:, None], table[busy], np.arange(int(busy.sum())))
     for block in model.blocks:
         twice = repeated(block.scopes)
         for scopes, tables in collapsed(model, block, np.flatnonzero(twice)):
@@ -141,9 +146,7 @@ def _pairs(streams: _Streams, model: Model, kind: int, scopes: IntArray, values:
     streams.add(kind, scopes, index.reshape(-1), distinct[:, :2], distinct[:, 2:])
 
 
-def _pn_potts(
-    streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntArray, weights: FloatArray
-) -> None:
+def _pn_potts(streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntArray, weights: FloatArray) -> None:
     k = block.arity
     keys = np.concatenate([model.cardinalities[scopes], weights[:, None]], axis=1)
     distinct, index = np.unique(keys, axis=0, return_inverse=True)
@@ -163,12 +166,10 @@ def _pn_potts(
     streams.add(ids.SPARSE, scopes, index, indices, numbers)
 
 
-def _patterns(
-    streams: _Streams, model: Model, block: PatternBlock, scopes: IntArray, weights: FloatArray
-) -> None:
+def _patterns(streams: _Streams, model: Model, block: PatternBlock, scopes: IntArray, weights: FloatArray) -> None:
     strings, rank = ids.opengm_patterns(block.arity)
     for turn, part in group_rows(np.argsort(scopes, axis=1, kind="stable")):
-        # position p of the ascending scope is position turn[p] of the user's: the pattern there, on the user's positions
+        # position p of the ascending scope is position turn[p] of the user's; patterns are ranked on the user's
         back = np.argsort(turn)
         values = np.empty(len(strings))
         values[rank] = block.values[pattern_ranks(strings[:, back])]

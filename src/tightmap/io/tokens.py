@@ -98,9 +98,7 @@ class Tokens:
         if got is None:
             shown = self.text(index)[:40].decode("ascii", "backslashreplace")
             got = f"'{shown}'"
-        raise ModelError(
-            f"token {index + 1} (line {self._line(start)}, byte {start}): expected {expected}, got {got}"
-        )
+        raise ModelError(f"token {index + 1} (line {self._line(start)}, byte {start}): expected {expected}, got {got}")
 
     def _line(self, byte: int) -> int:
         return self.data.count(b"\n", 0, byte) + 1

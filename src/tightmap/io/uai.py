@@ -68,8 +68,8 @@ def read_uai(source: Source, *, values: str | None = None) -> Model:
 
     constants = np.flatnonzero(arity == 0)
     _check_sizes(tokens, constants, size, table_start, np.ones(len(constants)))
-    for f in constants:
-        model.add_constant(float(_costs(tokens, table_start[f : f + 1], 1, meaning)[0, 0]))
+    for c in constants.tolist():
+        model.add_constant(float(_costs(tokens, table_start[c : c + 1], 1, meaning)[0, 0]))
     for (k,), rows in group_rows(arity[:, None]):
         if k == 0:
             continue
@@ -145,15 +145,15 @@ class _Encoder:
         low, high = float(finite.min()), float(finite.max())
         if high - low > MAX_RANGE:
             raise ModelError(
-                f"the costs of the factor on variables {tuple(scope)} range over {high - low:.6g}, more than potentials "
-                f"can hold ({MAX_RANGE:.0f}); write .LG or .h5 instead"
+                f"the costs of the factor on variables {tuple(scope)} range over {high - low:.6g}, more than "
+                f"potentials can hold ({MAX_RANGE:.0f}); write .LG or .h5 instead"
             )
-        shift = 0.0 if -MAX_RANGE <= low and high <= MAX_RANGE else low
+        shift = 0.0 if low >= -MAX_RANGE and high <= MAX_RANGE else low
         self.constant += shift
         return np.exp(shift - costs)
 
     def constants(self) -> list[float]:
-        """Costs of the zero-arity factors that make up the constant: one, or several where exp would under- or overflow."""
+        """Costs of the zero-arity factors that make up the constant: several where exp would under- or overflow."""
         if self.constant == 0.0:
             return []
         if self.meaning != "potential" or not np.isfinite(self.constant):

@@ -1,0 +1,216 @@
+"""Quadratic functions of binary variables: .qpbo, .bq, qbsolv's .qubo, dimod's COO text and JSON.
+
+Inside a model label 0 is x = 0 and label 1 is x = 1.  Traps: .qpbo and .bq count from 1 and count every off-diagonal
+entry twice (they mean x'Qx with a symmetric Q of which one half is written), the others count from 0 and once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import IO, Any
+
+import numpy as np
+
+from tightmap.errors import ModelError
+from tightmap.graph import FloatArray, IntArray
+from tightmap.io.expand import binary_quadratic
+from tightmap.io.maxcut import read_edges
+from tightmap.io.source import Source, check_labels
+from tightmap.io.tokens import Tokens
+from tightmap.model import Model
+
+BINARY = np.array([[0.0, 0.0], [0.0, 1.0]])
+SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
+
+
+def _model(n: int, ends: IntArray, weights: FloatArray, spin: bool = False, plus_first: bool = False) -> Model:
+    """Entries (i, j, w), i = j a linear one; ``spin`` for values -1 and +1 (+1 first with ``plus_first``)."""
+    check_labels(np.array([2 * n or 1]), "the number of variables")
+    model = Model(np.full(n, 2, dtype=np.int64))
+    diagonal = ends[:, 0] == ends[:, 1]
+    linear = np.bincount(ends[diagonal, 0], weights=weights[diagonal], minlength=n)
+    high, low = (1.0, -1.0) if spin else (1.0, 0.0)
+    if plus_first:
+        high, low = low, high
+    if n:
+        model.add_unaries(np.stack([low * linear, high * linear], axis=1))
+    pairs = ends[~diagonal]
+    model.add_factors(pairs.reshape(-1, 2), SPIN if spin else BINARY, weights[~diagonal])
+    return model
+
+
+def read_qpbo(source: Source) -> Model:
+    """toulbar2's .qpbo: ``N M`` and |M| lines ``i j w``; N < 0 means values +1 and -1, M < 0 maximise."""
+    tokens = Tokens(source.data, comment=b"#")
+    n = tokens.integer("the number of variables", low=-(2**31))
+    m = tokens.integer("the number of entries", low=-(2**53))
+    if 3 * abs(m) > len(tokens):
+        tokens.fail(tokens.at - 1, f"a number of entries, with {len(tokens) - tokens.at} tokens to follow")
+    ends, weights = read_edges(tokens, abs(n), abs(m), 1)
+    tokens.end()
+    weights[ends[:, 0] != ends[:, 1]] *= 2.0
+    if m < 0:
+        weights = -weights
+    if n < 0:  # s * s = 1: a diagonal entry is a constant
+        diagonal = ends[:, 0] == ends[:, 1]
+        model = _model(-n, ends[~diagonal], weights[~diagonal], spin=True, plus_first=True)
+        model.add_constant(float(weights[diagonal].sum()))
+        return model
+    return _model(n, ends, weights)
+
+
+def read_bq(source: Source) -> Model:
+    """Biq Mac's .bq: ``n m`` and m lines ``i j q`` of a symmetric Q; minimise x'Qx."""
+    tokens = Tokens(source.data, comment=b"#")
+    n = tokens.integer("the number of variables", high=2**31 - 1)
+    m = tokens.count("the number of entries", each=3)
+    ends, weights = read_edges(tokens, n, m, 1)
+    tokens.end()
+    weights[ends[:, 0] != ends[:, 1]] *= 2.0
+    return _model(n, ends, weights)
+
+
+def _lines(data: bytes) -> list[tuple[int, str]]:
+    return list(enumerate(data.decode("latin-1").splitlines(), 1))
+
+
+def _triples(rows: list[tuple[int, str]], high: int) -> tuple[IntArray, FloatArray]:
+    ends, weights = [], []
+    for number, line in rows:
+        found = re.fullmatch(r"\s*(\d{1,10})\s+(\d{1,10})\s+(\S+)\s*", line)
+        try:
+            i, j, w = (int(found[1]), int(found[2]), float(found[3])) if found else (-1, -1, 0.0)
+        except ValueError:
+            i = j = -1
+            w = 0.0
+        if not 0 <= min(i, j) <= max(i, j) < high or not np.isfinite(w):
+            raise ModelError(f"line {number}: expected 'i j weight' with indices below {high}, got '{line[:40]}'")
+        ends.append((i, j))
+        weights.append(w)
+    return np.array(ends, dtype=np.int64).reshape(-1, 2), np.array(weights, dtype=np.float64)
+
+
+def read_qbsolv(source: Source) -> Model:
+    """qbsolv's .qubo: ``p qubo topology maxNodes nodes couplers`` and lines ``i j w``; entries count once."""
+    rows, offset, nodes = [], 0.0, -1
+    for number, line in _lines(source.data):
+        words = line.split()
+        if not words or words[0].startswith("c"):
+            if len(words) == 3 and words[1] == "offset":
+                offset = _number(words[2], number)
+            continue
+        if words[0] == "p":
+            if nodes >= 0 or len(words) != 6 or words[1] != "qubo" or not re.fullmatch(r"\d{1,10}", words[3]):
+                raise ModelError(f"line {number}: expected one line 'p qubo topology maxNodes nodes couplers'")
+            nodes = int(words[3])
+            continue
+        rows.append((number, line))
+    if nodes < 0:
+        raise ModelError("line 1: expected the line 'p qubo topology maxNodes nodes couplers'")
+    ends, weights = _triples(rows, nodes)
+    model = _model(nodes, ends, weights)
+    model.add_constant(offset)
+    return model
+
+
+def _number(text: str, line: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise ModelError(f"line {line}: expected a finite number, got '{text[:40]}'")
+    return value
+
+
+def write_qbsolv(model: Model, stream: IO[bytes], suffix: str) -> None:
+    """Write a model of binary variables; the constant goes into a comment ``c offset NUMBER``."""
+    offset, linear, edges, quadratic = binary_quadratic(model, suffix)
+    lines = [f"c offset {offset!r}", f"p qubo 0 {len(linear)} {len(linear)} {len(edges)}"]
+    lines += [f"{i} {i} {w!r}" for i, w in enumerate(linear.tolist())]
+    lines += [f"{i} {j} {w!r}" for (i, j), w in zip(edges.tolist(), quadratic.tolist(), strict=True)]
+    stream.write(("\n".join(lines) + "\n").encode())
+
+
+def read_coo(source: Source) -> Model:
+    """dimod's COO text: a line ``# vartype=BINARY`` or SPIN, then ``u v bias``; u = v is a linear bias."""
+    spin: bool | None = None
+    rows = []
+    for number, line in _lines(source.data):
+        found = re.search(r"vartype\s*[=:]\s*(SPIN|BINARY)", line) if line.lstrip().startswith("#") else None
+        if found:
+            spin = found[1] == "SPIN"
+        elif line.strip() and not line.lstrip().startswith("#"):
+            rows.append((number, line))
+    if spin is None:
+        raise ModelError("line 1: expected '# vartype=BINARY' or '# vartype=SPIN'")
+    ends, weights = _triples(rows, 10**9)
+    n = int(ends.max(initial=-1)) + 1
+    if n > 1_000_000 + 100 * len(ends):
+        raise ModelError(f"{n} variables in {len(ends)} entries, that cannot be meant")
+    return _model(n, ends, weights, spin=spin)
+
+
+def read_dimod_json(source: Source) -> Model:
+    """dimod's JSON of a BinaryQuadraticModel (schema 3); variables come in the order of ``variable_labels``."""
+    try:
+        document: Any = json.loads(source.data)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"not a JSON file ({error})") from None
+    if not isinstance(document, dict) or document.get("type") != "BinaryQuadraticModel":
+        raise ModelError("expected dimod's JSON of a BinaryQuadraticModel (a field 'type' that says so)")
+    if document.get("use_bytes"):
+        raise ModelError("field 'use_bytes': expected false, biases in bytes are not supported")
+    if document.get("variable_type") not in ("BINARY", "SPIN"):
+        raise ModelError(f"field 'variable_type': expected BINARY or SPIN, got {document.get('variable_type')!r:.40}")
+
+    def field(name: str, whole: bool) -> Any:
+        values = document.get(name)
+        flat: list[Any] = values if isinstance(values, list) else [None]
+        kinds = (int,) if whole else (int, float)
+        if not all(isinstance(v, kinds) and not isinstance(v, bool) and abs(v) < 1e300 for v in flat):
+            raise ModelError(f"field '{name}': expected a list of {'integers' if whole else 'finite numbers'}")
+        return np.array(flat, dtype=np.int64 if whole and all(abs(v) < 2**62 for v in flat) else np.float64)
+
+    linear, weights = field("linear_biases", False), field("quadratic_biases", False)
+    head, tail = field("quadratic_head", True), field("quadratic_tail", True)
+    n = len(linear)
+    if not len(head) == len(tail) == len(weights):
+        raise ModelError(
+            f"expected as many heads and tails as quadratic biases, got {len(head)}, {len(tail)}, {len(weights)}"
+        )
+    ends = np.stack([head, tail], axis=1)
+    if len(ends) and (ends.min() < 0 or ends.max() >= n):
+        raise ModelError(f"fields 'quadratic_head' and 'quadratic_tail': expected positions in 0..{n - 1}")
+    offset = document.get("offset", 0.0)
+    if not isinstance(offset, int | float) or not abs(offset) < 1e300:
+        raise ModelError(f"field 'offset': expected a finite number, got {offset!r:.40}")
+    own = np.stack([np.arange(n), np.arange(n)], axis=1)
+    every = np.concatenate([own, ends.astype(np.int64)])
+    model = _model(n, every, np.concatenate([linear, weights]), spin=document["variable_type"] == "SPIN")
+    model.add_constant(float(offset))
+    return model
+
+
+def write_dimod_json(model: Model, stream: IO[bytes], suffix: str) -> None:
+    """Write a model of binary variables as dimod's BinaryQuadraticModel, schema 3.0.0."""
+    offset, linear, edges, quadratic = binary_quadratic(model, suffix)
+    document = {
+        "type": "BinaryQuadraticModel",
+        "version": {"bqm_schema": "3.0.0"},
+        "use_bytes": False,
+        "index_type": "int32",
+        "bias_type": "float64",
+        "num_variables": len(linear),
+        "num_interactions": len(edges),
+        "variable_labels": list(range(len(linear))),
+        "variable_type": "BINARY",
+        "offset": offset,
+        "info": {},
+        "linear_biases": linear.tolist(),
+        "quadratic_biases": quadratic.tolist(),
+        "quadratic_head": edges[:, 0].tolist(),
+        "quadratic_tail": edges[:, 1].tolist(),
+    }
+    stream.write((json.dumps(document, allow_nan=False) + "\n").encode())
