@@ -254,8 +254,11 @@ class _Builder:
         if len(free) >= 2:
             return self._sparse(scopes, entries, values, default, left, weights)
         table = np.full(left, default)
-        table[tuple(entries.T)] = values[0] if not free and len(values) else values
-        return self._route(scopes, np.where(table == 0, 0.0, weights.reshape((-1,) + (1,) * len(left)) * table))
+        if free:
+            table[tuple(entries.T)] = values
+        elif len(values):
+            table[()] = values[0]
+        return self._route(scopes, weights.reshape((-1,) + (1,) * len(left)) * table)
 
     def _route(self, scopes: IntArray, tables: FloatArray) -> list[Piece]:
         """Tables (m, ...) that may have become constants or unaries."""

@@ -196,12 +196,14 @@ def _difference(
 ) -> tuple[npt.NDArray[np.bool_], FloatArray, FloatArray, FloatArray]:
     """Which tables are c + slope * min(|a - b|^power, limit), with slope, limit and deviation of each."""
     t, rows, cols = tables.shape
-    base = own[:, 0]
+    found = candidates.copy()
+    tables = np.where(found[:, None, None], tables, 0.0)  # tables with +inf are no candidates: keep them out of the sums
+    base = np.where(found, own[:, 0], 0.0)
     slope = tables[:, 0, 1] - base
     # the difference is largest in a corner; a truncated one has reached its limit there
     corner = (tables[:, 0, -1] if cols >= rows else tables[:, -1, 0]) - base
     widest = float(max(rows, cols) - 1) ** power
-    found = candidates & (slope != 0.0)
+    found &= slope != 0.0
     limit = np.full(t, widest)
     np.divide(corner, slope, out=limit, where=found)
     found &= limit >= 1.0

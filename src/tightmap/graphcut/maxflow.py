@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 from tightmap.graphcut.network import Csr, Grid, arc, back, degree, head, sister
 
@@ -56,6 +57,21 @@ def new_trees(n: int, net: Csr | Grid) -> Trees:
         np.zeros(n, np.int32),
         np.zeros(4, np.int64),
     )
+
+
+def touch(lazy, net, cap, p):
+    """Called before the capacities around p are looked at for the first time.
+
+    With ``lazy=None`` all capacities are there already.  Other types overload this function to compute them on demand:
+    a search that stays small then costs little, however large the network is (moves.py).
+    """
+
+
+@overload(touch, inline="always")
+def _touch_nothing(lazy, net, cap, p):
+    if lazy is None or isinstance(lazy, types.NoneType):
+        return lambda lazy, net, cap, p: None
+    return None
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -110,7 +126,7 @@ def plant(t, term, eps, grow_sink):
 
 
 @njit(cache=True, nogil=True)
-def push_to_neighbours(net, cap, term, eps):
+def push_to_neighbours(net, cap, term, eps, lazy):
     """Send what can go from a source node straight to a sink node next to it; returns the flow.
 
     In a move most flow travels one arc, and this sweep is far cheaper than growing trees for it.
@@ -118,6 +134,7 @@ def push_to_neighbours(net, cap, term, eps):
     flow = term[0] - term[0]
     for p in range(len(term)):
         if term[p] > eps:
+            touch(lazy, net, cap, p)
             for k in range(degree(net, p)):
                 c = cap[arc(net, p, k)]
                 if c > eps:
@@ -134,7 +151,7 @@ def push_to_neighbours(net, cap, term, eps):
     return flow
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _augment(net, cap, term, eps, t, p, k):
     """Push along the path source .. p -> q .. sink; nodes behind a saturated arc become orphans."""
     q = head(net, p, k)
@@ -182,13 +199,14 @@ def _augment(net, cap, term, eps, t, p, k):
     return f
 
 
-@njit(cache=True, nogil=True)
-def _adopt(net, cap, eps, t):
+@njit(cache=True, nogil=True, inline="always")
+def _adopt(net, cap, eps, t, lazy):
     """Find a new parent for every orphan, the one nearest to the terminal, or set the orphan free."""
     time = t.control[TIME]
     while t.control[ORPHANS] > 0:
         t.control[ORPHANS] -= 1
         p = np.int64(t.orphans[t.control[ORPHANS]])
+        touch(lazy, net, cap, p)
         side = t.side[p]
         best = -1
         best_depth = FAR
@@ -242,7 +260,7 @@ def _adopt(net, cap, eps, t):
 
 
 @njit(cache=True, nogil=True)
-def run(net, cap, term, eps, t):
+def run(net, cap, term, eps, t, lazy):
     """Augment until S and T cannot touch any more; returns the flow that was added."""
     flow = term[0] - term[0] if len(term) > 0 else eps - eps
     n = len(t.queue)
@@ -256,6 +274,7 @@ def run(net, cap, term, eps, t):
         side = t.side[p]
         if side == 0:
             continue
+        touch(lazy, net, cap, p)
         k = 0
         while k < degree(net, p):
             if (cap[arc(net, p, k)] if side > 0 else cap[sister(net, p, k)]) <= eps:
@@ -278,11 +297,9 @@ def run(net, cap, term, eps, t):
                 k += 1
             else:
                 t.control[TIME] += 1
-                if side > 0:
-                    flow += _augment(net, cap, term, eps, t, p, k)
-                else:
-                    flow += _augment(net, cap, term, eps, t, q, back(net, p, k))
-                _adopt(net, cap, eps, t)
+                near = p if side > 0 else q
+                flow += _augment(net, cap, term, eps, t, near, k if side > 0 else back(net, p, k))
+                _adopt(net, cap, eps, t, lazy)
                 if t.side[p] != side:
                     break  # p left the tree; else look at the same arc again
     return flow

@@ -14,132 +14,266 @@ which is the cut of an ordinary expansion, reparametrised by the flow that label
 reused: from the second sweep on there is little left to push.  The sum of the two capacities is negative where the
 table violates the triangle inequality for (x_u, c, x_v); the edge then gets no arcs and the cost of switching v alone
 is overestimated by as much (safe truncation: no move can raise the energy), and the dual is repaired after the move.
+
+Capacities are computed only around nodes that the search reaches, and duals are repaired only where labels changed
+since the last move on c.  A move that changes little therefore costs little.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
-from tightmap.graphcut.maxflow import Trees, new_trees, plant, push_to_neighbours, run
-from tightmap.graphcut.pairwise import PairModel, pair
+from tightmap.graphcut.maxflow import Trees, new_trees, plant, push_to_neighbours, run, touch
+from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
+from tightmap.graphcut.pairwise import Edges, PairModel, pair
+
+
+class Move(NamedTuple):
+    """What the kernels see of a move: labels, heights and duals, and which capacities have been computed."""
+
+    edges: Edges
+    cards: npt.NDArray[np.int32]
+    x: npt.NDArray[np.int32]  # (nodes,) labels
+    hx: npt.NDArray  # (nodes,) heights of the current labels
+    hc: npt.NDArray  # (nodes,) heights of label c
+    yc: npt.NDArray  # (edges,) y_uv(c), u the tail
+    yu: npt.NDArray  # (edges,) y_uv(x_u)
+    yv: npt.NDArray  # (edges,) y_vu(x_v)
+    touched: npt.NDArray[np.int32]  # (nodes,) number of the move in which the arcs of a node were computed
+    order: npt.NDArray[np.int32]  # (nodes,) the nodes touched in this move
+    changed: npt.NDArray[np.int32]  # (nodes,) clock when the label of a node last changed
+    state: npt.NDArray[np.int64]  # label c, number of the move, nodes touched, truncated arcs, clock
+
+
+LABEL, NUMBER, TOUCHED, TRUNCATED, CLOCK = 0, 1, 2, 3, 4
+
+
+@overload(touch, inline="always")
+def _touch_move(lazy, net, cap, p):
+    if not (isinstance(lazy, types.NamedTuple) and lazy.instance_class is Move):
+        return None
+
+    def compute(lazy, net, cap, p):
+        if lazy.touched[p] != lazy.state[NUMBER]:
+            _compute_arcs(lazy, net, cap, p)
+
+    return compute
 
 
 @njit(cache=True, nogil=True)
-def _open_move(c, m, cards, x, hx, hc, yc, yu, yv, cap, term):
-    """Capacities of the move on c; duals of label c that changes elsewhere made infeasible are shifted back first."""
-    zero = hx[0] - hx[0]
-    cut = 0
-    for e in range(len(m.tail)):
-        u = m.tail[e]
-        v = m.head[e]
-        has_u = cards[u] > c
-        has_v = cards[v] > c
+def _compute_arcs(s, net, cap, p):
+    """Residual capacities of the edges around p that no neighbour has computed yet."""
+    now = s.state[NUMBER]
+    c = s.state[LABEL]
+    s.touched[p] = now
+    s.order[s.state[TOUCHED]] = p
+    s.state[TOUCHED] += 1
+    zero = s.hx[0] - s.hx[0]
+    for k in range(degree(net, p)):
+        q = head(net, p, k)
+        if s.touched[q] == now:
+            continue
         there = zero
         back = zero
-        if x[u] != c and x[v] != c and (has_u or has_v):
-            if has_u and has_v:
-                there = pair(m, e, c, x[v]) - yc[e] - yv[e]
-                back = pair(m, e, x[u], c) + yc[e] - yu[e]
-                if there < 0 or back < 0:
-                    total = there + back
-                    shift = there if there < 0 or total < 0 else -back
-                    yc[e] += shift
-                    hc[u] += shift
-                    hc[v] -= shift
-                    there -= shift
-                    back += shift
-                    if back < 0:
-                        back = zero
-                        cut += 1
-            elif has_u:  # v cannot follow: the edge is a unary cost of u, and its dual says it exactly
-                shift = pair(m, e, c, x[v]) - yc[e] - yv[e]
-                yc[e] += shift
-                hc[u] += shift
+        if s.x[q] != c and s.cards[q] > c:
+            e = edge(net, p, k)
+            if p < q:
+                there = pair(s.edges, e, c, s.x[q]) - s.yc[e] - s.yv[e]
+                back = pair(s.edges, e, s.x[p], c) + s.yc[e] - s.yu[e]
             else:
-                shift = pair(m, e, x[u], c) + yc[e] - yu[e]
-                yc[e] -= shift
-                hc[v] += shift
-        cap[m.forward[e]] = there
-        cap[m.backward[e]] = back
+                back = pair(s.edges, e, c, s.x[p]) - s.yc[e] - s.yv[e]
+                there = pair(s.edges, e, s.x[q], c) + s.yc[e] - s.yu[e]
+            if there < 0 or back < 0:
+                there = max(there, zero)
+                back = max(back, zero)
+                s.state[TRUNCATED] += 1
+        cap[arc(net, p, k)] = there
+        cap[sister(net, p, k)] = back
+
+
+@njit(cache=True, nogil=True)
+def _repair(s, net, since):
+    """Shift duals of label c where labels that changed after ``since`` made a capacity negative."""
+    c = s.state[LABEL]
+    for p in range(len(s.x)):
+        if s.changed[p] <= since or s.cards[p] == 0:
+            continue
+        for k in range(degree(net, p)):
+            q = head(net, p, k)
+            if s.cards[q] == 0 or (q < p and s.changed[q] > since):
+                continue
+            u = min(p, q)
+            v = max(p, q)
+            if s.x[u] == c or s.x[v] == c:
+                continue
+            e = edge(net, p, k)
+            has_u = s.cards[u] > c
+            has_v = s.cards[v] > c
+            if has_u and has_v:
+                there = pair(s.edges, e, c, s.x[v]) - s.yc[e] - s.yv[e]
+                back = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
+                if there < 0 or back < 0:
+                    shift = there if there < 0 or there + back < 0 else -back
+                    s.yc[e] += shift
+                    s.hc[u] += shift
+                    s.hc[v] -= shift
+            elif has_u:  # v cannot follow: the edge is a unary cost of u, and its dual says it exactly
+                shift = pair(s.edges, e, c, s.x[v]) - s.yc[e] - s.yv[e]
+                s.yc[e] += shift
+                s.hc[u] += shift
+            elif has_v:
+                shift = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
+                s.yc[e] -= shift
+                s.hc[v] += shift
+
+
+@njit(cache=True, nogil=True)
+def _mark_sink_side(s, net, cap, term, t):
+    """Give side -1 to the free nodes that reach the sink, so that side >= 0 is the largest source side."""
+    c = s.state[LABEL]
+    count = 0
+    for p in range(len(s.x)):
+        if t.side[p] == 0 and s.x[p] != c and s.cards[p] > c:
+            touch(s, net, cap, p)
+            for k in range(degree(net, p)):
+                if cap[arc(net, p, k)] > 0 and t.side[head(net, p, k)] < 0:
+                    t.queue[count] = p
+                    count += 1
+                    break
+    for i in range(count):
+        t.side[t.queue[i]] = -1
+    while count > 0:
+        count -= 1
+        p = np.int64(t.queue[count])
+        for k in range(degree(net, p)):
+            q = head(net, p, k)
+            if t.side[q] == 0 and cap[sister(net, p, k)] > 0:
+                t.side[q] = -1
+                t.queue[count] = q
+                count += 1
+
+
+@njit(cache=True, nogil=True)
+def _close(s, net, cap, term, side, least):
+    """Put the flow into the duals and switch the touched nodes with side >= least; returns how many."""
+    c = s.state[LABEL]
+    for p in range(len(s.x)):
+        s.hc[p] = s.hx[p] - term[p]
+    count = 0
+    for i in range(s.state[TOUCHED]):
+        p = np.int64(s.order[i])
+        for k in range(degree(net, p)):
+            q = head(net, p, k)
+            if s.cards[q] == 0 or (q < p and s.touched[q] == s.state[NUMBER]):
+                continue
+            e = edge(net, p, k)
+            u = min(p, q)
+            v = max(p, q)
+            if s.x[u] != c and s.x[v] != c and s.cards[u] > c and s.cards[v] > c:
+                forward = cap[arc(net, p, k)] if p < q else cap[sister(net, p, k)]
+                s.yc[e] = pair(s.edges, e, c, s.x[v]) - s.yv[e] - forward
+                if side[v] >= least and side[u] < least:
+                    # exact unless the arc was truncated: then v alone is cheaper than the cut believed
+                    wrong = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
+                    if wrong < 0:
+                        s.yc[e] -= wrong
+                        s.hc[u] -= wrong
+                        s.hc[v] += wrong
+    for i in range(s.state[TOUCHED]):
+        p = np.int64(s.order[i])
+        if side[p] >= least:
+            count += 1
+            for k in range(degree(net, p)):
+                q = head(net, p, k)
+                if s.cards[q] > 0:
+                    e = edge(net, p, k)
+                    if p < q:
+                        s.yu[e] = s.yc[e]
+                    else:
+                        s.yv[e] = -s.yc[e]
+    if count > 0:
+        s.state[CLOCK] += 1
+        for i in range(s.state[TOUCHED]):
+            p = s.order[i]
+            if side[p] >= least:
+                s.x[p] = c
+                s.hx[p] = s.hc[p]
+                s.changed[p] = s.state[CLOCK]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _move(s, net, cap, term, t, c, since, largest):
+    s.state[LABEL] = c
+    s.state[NUMBER] += 1
+    s.state[TOUCHED] = 0
+    _repair(s, net, since)
+    zero = s.hx[0] - s.hx[0]
     hope = False
-    for p in range(len(x)):
-        term[p] = hx[p] - hc[p] if cards[p] > c else zero
-        hope |= term[p] > 0
-    return hope, cut
+    for p in range(len(s.x)):
+        d = s.hx[p] - s.hc[p] if s.cards[p] > c else zero
+        term[p] = d
+        hope |= d > 0
+    if not hope:
+        return 0
+    push_to_neighbours(net, cap, term, zero, s)
+    plant(t, term, zero, False)
+    run(net, cap, term, zero, t, s)
+    least = 1
+    if largest:
+        for p in range(len(s.x)):
+            if term[p] > 0:
+                least = 0
+                break
+        if least == 0:
+            _mark_sink_side(s, net, cap, term, t)
+    return _close(s, net, cap, term, t.side, least)
 
 
 @njit(cache=True, nogil=True)
-def _close_move(c, m, cards, x, hx, hc, yc, yu, yv, cap, term, side, least):
-    """Put the flow into the duals and switch the variables with side >= least; returns how many switched."""
-    changed = 0
-    for p in range(len(x)):
-        if cards[p] > c and x[p] != c:
-            hc[p] = hx[p] - term[p]
-            changed += side[p] >= least
-    for e in range(len(m.tail)):
-        u = m.tail[e]
-        v = m.head[e]
-        if x[u] == c or x[v] == c:
-            # the end that is at c stays; the other may join it
-            if x[u] == c and x[v] != c and cards[v] > c and side[v] >= least:
-                yv[e] = -yc[e]
-            elif x[v] == c and x[u] != c and cards[u] > c and side[u] >= least:
-                yu[e] = yc[e]
+def _initial_duals(s, net, y, first, step, h, start, label_step):
+    """Split the cost of every edge between its ends so that the invariant holds; all other duals are 0."""
+    for u in range(len(s.x)):
+        if s.cards[u] == 0:
             continue
-        has_u = cards[u] > c
-        has_v = cards[v] > c
-        if has_u and has_v:
-            yc[e] = pair(m, e, c, x[v]) - yv[e] - cap[m.forward[e]]
-            if side[v] >= least and not side[u] >= least:
-                # exact unless the arc was truncated: then v alone is cheaper than the cut believed
-                wrong = pair(m, e, x[u], c) + yc[e] - yu[e]
-                if wrong < 0:
-                    yc[e] -= wrong
-                    hc[u] -= wrong
-                    hc[v] += wrong
-        if has_u and side[u] >= least:
-            yu[e] = yc[e]
-        if has_v and side[v] >= least:
-            yv[e] = -yc[e]
-    if changed > 0:
-        for p in range(len(x)):
-            if cards[p] > c and x[p] != c and side[p] >= least:
-                x[p] = c
-                hx[p] = hc[p]
-    return changed
+        for k in range(degree(net, u)):
+            v = head(net, u, k)
+            if v < u or s.cards[v] == 0:
+                continue
+            e = edge(net, u, k)
+            a = np.int64(s.x[u])
+            b = np.int64(s.x[v])
+            if a == b:
+                continue
+            cost = pair(s.edges, e, a, b)
+            s.yu[e] = half(cost)
+            s.yv[e] = cost - s.yu[e]
+            y[first[e] + step * a] = s.yu[e]
+            h[start[u] + label_step * a] += s.yu[e]
+            if s.cards[v] > a:
+                h[start[v] + label_step * a] -= s.yu[e]
+            y[first[e] + step * b] = -s.yv[e]
+            h[start[v] + label_step * b] += s.yv[e]
+            if s.cards[u] > b:
+                h[start[u] + label_step * b] -= s.yv[e]
 
 
-@njit(cache=True, nogil=True)
-def _initial_duals(m, x, yu, yv):
-    """Split the cost of every edge between its ends, so that the invariant holds."""
-    for e in range(len(m.tail)):
-        v = pair(m, e, x[m.tail[e]], x[m.head[e]])
-        yu[e] = v
-        yv[e] = v - v
+def half(cost):
+    """Half of a cost, in its own type."""
+    return cost / 2
 
 
-@njit(cache=True, nogil=True)
-def _spread_duals(m, cards, x, y, first, step, h, start, label_step, yu, yv):
-    """y and h from the duals of the current labels: y_uv(x_u) = yu, y_vu(x_v) = yv, everything else 0."""
-    for e in range(len(m.tail)):
-        u = m.tail[e]
-        v = m.head[e]
-        a = np.int64(x[u])
-        b = np.int64(x[v])
-        y[first[e] + step * a] += yu[e]
-        h[start[u] + label_step * a] += yu[e]
-        if cards[v] > a:
-            h[start[v] + label_step * a] -= yu[e]
-        if a == b:
-            continue
-        y[first[e] + step * b] -= yv[e]
-        h[start[v] + label_step * b] += yv[e]
-        if cards[u] > b:
-            h[start[u] + label_step * b] -= yv[e]
+@overload(half)
+def _half(cost):
+    if isinstance(cost, types.Integer):
+        return lambda cost: cost - cost + np.int32(cost >> 1)
+    return lambda cost: cost * 0.5
 
 
 @njit(cache=True, nogil=True)
@@ -156,97 +290,95 @@ def _scatter(c, flat, first, size, values):
             flat[first[i] + c] = values[i]
 
 
-@njit(cache=True, nogil=True)
-def _move(c, net, m, cards, x, hx, hc, yc, yu, yv, cap, term, trees, largest):
-    hope, cut = _open_move(c, m, cards, x, hx, hc, yc, yu, yv, cap, term)
-    if not hope:
-        return 0, cut
-    zero = hx[0] - hx[0]
-    push_to_neighbours(net, cap, term, zero)
-    plant(trees, term, zero, largest)
-    run(net, cap, term, zero, trees)
-    gain = False
-    for p in range(len(x)):
-        if term[p] > 0:
-            gain = True
-            break
-    least = 1
-    if largest and gain:
-        least = 0
-    changed = _close_move(c, m, cards, x, hx, hc, yc, yu, yv, cap, term, trees.side, least)
-    return changed, cut
-
-
 @dataclass(eq=False)
 class Expansion:
     """Labels, duals and work space of expansion moves on one pairwise model."""
 
     model: PairModel
-    labels: npt.NDArray[np.int32]  # (nodes,)
     largest: bool  # switch the largest optimal set instead of the smallest
-    trees: Trees = field(init=False)
-    truncated: int = 0  # arcs cut so far because a table is not a metric
-    clock: int = 0  # moves that changed something
-    tried: npt.NDArray[np.int64] = field(init=False)  # clock at the last move on every label
 
     def __post_init__(self) -> None:
-        m, model = self.model.edges, self.model
-        dtype = model.unary.dtype
-        nodes, edges = model.nodes, len(m.tail)
-        labels = int(model.cards.max(initial=1))
-        sizes = np.maximum(model.cards[m.tail], model.cards[m.head]).astype(np.int64)
-        self.uniform = bool((model.cards[model.node] == labels).all())
+        model, net = self.model, self.model.net
+        self.count = int(model.cards.max(initial=1))
+        self.uniform = bool((model.cards[model.node] == self.count).all())
+        self.tried = np.full(self.count, -1, np.int64)  # clock at the last move on every label
+        arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
+        self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
+        self.trees: Trees = new_trees(model.nodes, net)
+        edges, nodes = len(model.edges.kind), model.nodes
+        self.sizes = np.zeros(0, np.int32)
         if self.uniform:  # label-major planes
             self.start, self.label_step = np.arange(nodes), nodes
             self.first, self.edge_step = np.arange(edges), edges
-            self.h = np.zeros(labels * nodes, dtype)
-            self.h.reshape(labels, nodes)[:, model.node] = model.unary.reshape(-1, labels).T
-            self.y = np.zeros(labels * edges, dtype)
+            self.y_size = self.count * edges
         else:
-            self.start, self.label_step = np.concatenate(([0], np.cumsum(model.cards)))[:-1].astype(np.int64), 1
-            self.first, self.edge_step = np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64), 1
-            self.h = np.ascontiguousarray(model.unary).copy()  # dead nodes have no labels, so the layout is the same
-            self.y = np.zeros(int(sizes.sum()), dtype)
+            sizes = np.zeros(edges, np.int64)
+            sizes[model.number] = model.span
+            self.start, self.label_step = np.cumsum(model.cards, dtype=np.int64) - model.cards, 1
+            self.first, self.edge_step = np.cumsum(sizes) - sizes, 1
+            self.y_size = int(sizes.sum())
             self.sizes = sizes.astype(np.int32)
-            self.hc, self.yc = np.zeros(nodes, dtype), np.zeros(edges, dtype)
-        self.yu, self.yv = np.zeros(edges, dtype), np.zeros(edges, dtype)
-        _initial_duals(m, self.labels, self.yu, self.yv)
-        _spread_duals(
-            m, model.cards, self.labels, self.y, self.first, self.edge_step, self.h, self.start, self.label_step,
-            self.yu, self.yv,
-        )  # fmt: skip
-        self.hx = np.zeros(nodes, dtype)
-        self.hx[model.node] = self.h[self.start[model.node] + self.label_step * self.labels[model.node]]
-        arcs = nodes * model.net.degree if hasattr(model.net, "degree") else len(model.net.heads)
-        self.cap, self.term = np.zeros(arcs, dtype), np.zeros(nodes, dtype)
-        self.trees = new_trees(nodes, model.net)
-        self.tried = np.full(labels, -1, np.int64)
+
+    def begin(self, labels: npt.NDArray[np.integer]) -> None:
+        """Start from a labelling of the variables, with fresh duals."""
+        model = self.model
+        dtype = model.unary.dtype
+        nodes, edges = model.nodes, len(model.edges.kind)
+        if self.uniform:
+            planes = np.zeros((self.count, nodes), dtype)
+            planes[:, model.node] = model.unary.reshape(-1, self.count).T
+            self.h = planes.ravel()
+        else:
+            self.h = model.unary.copy()  # dead nodes have no labels, so the layout is the same
+        self.y = np.zeros(self.y_size, dtype)
+        x = np.full(nodes, -1, np.int32)
+        x[model.node] = labels
+        self.move_data = Move(
+            edges=model.edges,
+            cards=model.cards,
+            x=x,
+            hx=np.zeros(nodes, dtype),
+            hc=np.zeros(nodes, dtype),
+            yc=np.zeros(edges, dtype),
+            yu=np.zeros(edges, dtype),
+            yv=np.zeros(edges, dtype),
+            touched=np.zeros(nodes, np.int32),
+            order=np.zeros(nodes, np.int32),
+            changed=np.zeros(nodes, np.int32),
+            state=np.zeros(5, np.int64),
+        )
+        _initial_duals(self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step)
+        self.move_data.hx[model.node] = self.h[self.start[model.node] + self.label_step * x[model.node]]
+        self.tried[:] = -1
 
     def move(self, c: int) -> int:
         """Best expansion of label c; returns how many variables took it."""
-        if self.tried[c] == self.clock:
+        s, model = self.move_data, self.model
+        if self.tried[c] == s.state[CLOCK]:
             return 0
-        model = self.model
+        nodes, edges = model.nodes, len(s.yu)
         if self.uniform:
-            nodes, edges = model.nodes, len(self.yu)
-            hc, yc = self.h[c * nodes : (c + 1) * nodes], self.y[c * edges : (c + 1) * edges]
+            s = s._replace(hc=self.h[c * nodes : (c + 1) * nodes], yc=self.y[c * edges : (c + 1) * edges])
         else:
-            hc, yc = self.hc, self.yc
-            _gather(c, self.h, self.start, model.cards, hc)
-            _gather(c, self.y, self.first, self.sizes, yc)
-        changed, cut = _move(
-            c, model.net, model.edges, model.cards, self.labels, self.hx, hc, yc, self.yu, self.yv,
-            self.cap, self.term, self.trees, self.largest,
-        )  # fmt: skip
+            _gather(c, self.h, self.start, model.cards, s.hc)
+            _gather(c, self.y, self.first, self.sizes, s.yc)
+        changed = _move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
         if not self.uniform:
-            _scatter(c, self.h, self.start, model.cards, hc)
-            _scatter(c, self.y, self.first, self.sizes, yc)
-        self.truncated += cut
-        self.clock += changed > 0
-        self.tried[c] = self.clock
+            _scatter(c, self.h, self.start, model.cards, s.hc)
+            _scatter(c, self.y, self.first, self.sizes, s.yc)
+        self.tried[c] = s.state[CLOCK]
         return int(changed)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        return self.move_data.x[self.model.node].astype(np.int64)
+
+    @property
+    def truncated(self) -> int:
+        """Arcs that were cut so far because a table is not a metric."""
+        return int(self.move_data.state[TRUNCATED])
 
     @property
     def cost(self) -> float:
         """Energy (without the graph's constant) by the invariant."""
-        return float(self.hx[self.model.node].sum()) * self.model.scale
+        return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale

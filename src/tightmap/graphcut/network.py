@@ -7,6 +7,10 @@ cap[arc(net, p, k)], and sister(net, p, k) is the index of the reverse arc.  Eve
 ``Grid``  implicit neighbours: node p has ``degree`` slots with fixed strides, and slot k ^ 1 points back.  The grid
           carries a frame of dead nodes whose capacities stay zero, so that no kernel ever tests for the border.
 
+Slots k and k ^ 1 of neighbouring nodes, or the two arcs of a pair, belong to the edge number ``edge(net, p, k)``: per-edge
+data are indexed by it.  On a grid every node owns ``degree / 2`` edge numbers, those of its slots 0, 2, 4 ...; the end
+of an edge with the smaller index is its tail.
+
 The functions below are chosen by the type of the network when a kernel is compiled; they cost nothing at run time.
 """
 
@@ -26,6 +30,7 @@ class Csr(NamedTuple):
     start: IntArray  # (n + 1,)
     heads: npt.NDArray[np.int32]  # (arcs,)
     sisters: npt.NDArray[np.int32]  # (arcs,)
+    edges: npt.NDArray[np.int32]  # (arcs,) edge that an arc belongs to
 
 
 class Grid(NamedTuple):
@@ -61,6 +66,12 @@ def back(net, p, k):
         return k ^ 1
     a = net.start[p] + k
     return net.sisters[a] - net.start[net.heads[a]]
+
+
+def edge(net, p, k):
+    if isinstance(net, Grid):
+        return (p if k % 2 == 0 else p + net.strides[k]) * (net.degree // 2) + k // 2
+    return net.edges[net.start[p] + k]
 
 
 @overload(degree)
@@ -103,8 +114,15 @@ def _back(net, p, k):
     return csr
 
 
+@overload(edge)
+def _edge(net, p, k):
+    if _is_grid(net):
+        return lambda net, p, k: (p if k & 1 == 0 else p + net.strides[k]) * (net.degree >> 1) + (k >> 1)
+    return lambda net, p, k: np.int64(net.edges[net.start[p] + k])
+
+
 @njit(cache=True, nogil=True)
-def _fill_csr(n, tails, heads, start, out_heads, out_sisters, forward):
+def _fill_csr(n, tails, heads, start, out_heads, out_sisters, out_edges, forward):
     """Bucket both directions of every edge under their tails; edge e owns the arcs forward[e] and its sister."""
     m = len(tails)
     for e in range(m):
@@ -123,6 +141,8 @@ def _fill_csr(n, tails, heads, start, out_heads, out_sisters, forward):
         out_heads[b] = u
         out_sisters[a] = b
         out_sisters[b] = a
+        out_edges[a] = e
+        out_edges[b] = e
         forward[e] = a
 
 
@@ -134,8 +154,9 @@ def csr_from_edges(
     start = np.zeros(n + 1, dtype=np.int64)
     out_heads = np.empty(2 * m, dtype=np.int32)
     out_sisters = np.empty(2 * m, dtype=np.int32)
+    out_edges = np.empty(2 * m, dtype=np.int32)
     forward = np.empty(m, dtype=np.int32)
     tails = np.ascontiguousarray(tails, dtype=np.int32)
     heads = np.ascontiguousarray(heads, dtype=np.int32)
-    _fill_csr(n, tails, heads, start, out_heads, out_sisters, forward)
-    return Csr(start, out_heads, out_sisters), forward
+    _fill_csr(n, tails, heads, start, out_heads, out_sisters, out_edges, forward)
+    return Csr(start, out_heads, out_sisters, out_edges), forward

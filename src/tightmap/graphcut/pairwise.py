@@ -26,12 +26,11 @@ FLOAT_BITS = 44  # significant bits of a local sum in float64; the other nine ar
 
 
 class Edges(NamedTuple):
-    """Pairwise factors on network nodes; all costs of one type (int32 or float64), see ``pair``."""
+    """Pairwise factors by edge number of the network; all costs of one type (int32 or float64), see ``pair``.
 
-    tail: npt.NDArray[np.int32]
-    head: npt.NDArray[np.int32]
-    forward: npt.NDArray[np.int32]  # arc tail -> head
-    backward: npt.NDArray[np.int32]
+    On a grid the numbers that belong to no factor have weight 0.
+    """
+
     kind: npt.NDArray[np.uint8]
     weight: npt.NDArray
     base: npt.NDArray[np.int64]  # of the table, or of the limit, in tables
@@ -46,6 +45,8 @@ class PairModel:
     net: Csr | Grid
     node: npt.NDArray[np.int64]  # (n,) network node of every variable
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
+    number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
+    span: npt.NDArray[np.int32]  # (factors,) larger label count of the two ends
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
 
@@ -226,34 +227,33 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         potts = kind == POTTS
         weight = np.where(potts, (weight + magic) - magic, weight)
 
+    ends = graph.edges.astype(np.int64) if graph.m else np.zeros((0, 2), np.int64)
     if layout is not None:
-        net: Csr | Grid = layout[0]
-        node, nodes = layout[1], layout[2]
-        tail, head = node[graph.edges[:, 0]], node[graph.edges[:, 1]]
-        slot = 2 * np.searchsorted(layout[0].strides[::2], head - tail)
-        order_ok = (layout[0].strides[slot] == head - tail).all()
-        assert order_ok  # strides are ascending because the steps are
-        forward = tail * layout[0].degree + slot
-        backward = head * layout[0].degree + slot + 1
+        grid, node, nodes = layout
+        net: Csr | Grid = grid
+        tail = node[ends[:, 0]]
+        slot = np.searchsorted(grid.strides[::2], node[ends[:, 1]] - tail)  # ascending, as the steps are
+        number = tail * (grid.degree // 2) + slot
+        count = nodes * (grid.degree // 2)
     else:
-        nodes = graph.n
-        node = np.arange(nodes)
-        ends = graph.edges if graph.m else np.zeros((0, 2), np.int32)
-        tail, head = ends[:, 0], ends[:, 1]
-        csr, forward = csr_from_edges(nodes, tail, head)
-        net, backward = csr, csr.sisters[forward]
+        nodes, node = graph.n, np.arange(graph.n)
+        net, _ = csr_from_edges(nodes, ends[:, 0], ends[:, 1])
+        number, count = np.arange(graph.m), graph.m
     cards = np.zeros(nodes, np.int32)
     cards[node] = g.cards
+
+    def by_number(values: npt.NDArray, kind_of: type, default: int = 0) -> npt.NDArray:
+        out = np.full(count, default, kind_of)
+        out[number] = values
+        return out
+
     edges = Edges(
-        tail=np.ascontiguousarray(tail, np.int32),
-        head=np.ascontiguousarray(head, np.int32),
-        forward=np.ascontiguousarray(forward, np.int32),
-        backward=np.ascontiguousarray(backward, np.int32),
-        kind=kind,
-        weight=weight.astype(dtype),
-        base=base,
-        stride=g.cards[g.scope[1::2]].astype(np.int32),
+        kind=by_number(kind, np.uint8, POTTS),
+        weight=by_number(weight, dtype),
+        base=by_number(base, np.int64),
+        stride=by_number(g.cards[g.scope[1::2]], np.int32),
         tables=used_tables.astype(dtype),
         magic=magic,
     )
-    return PairModel(edges, net, node, cards, costs.astype(dtype), scale)
+    span = g.cards[g.scope].reshape(-1, 2).max(axis=1) if graph.m else np.zeros(0, np.int32)
+    return PairModel(edges, net, node, cards, number, span, costs.astype(dtype), scale)

@@ -1,0 +1,162 @@
+"""Model -> Graph keeps every energy, whatever the model looks like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import tightmap as tm
+from naive import graph_energy, labellings
+from problems import models, random_model
+from tightmap.energy import energy
+from tightmap.graph import Kind
+
+
+def assert_same_energies(model):
+    graph = model.graph()
+    held = model.clamped
+    for x in labellings(model.cardinalities):
+        x = np.array(x, dtype=np.int64)
+        if ((held >= 0) & (x != held)).any():
+            continue
+        expected = model.energy(x)
+        inner = graph.restrict(x)
+        assert (graph.lift(inner) == x).all()
+        got = energy(graph, inner)
+        if np.isinf(expected):
+            assert got > graph.hard_threshold
+        else:
+            assert got == pytest.approx(expected, rel=1e-9, abs=1e-9)
+            assert graph_energy(graph, inner) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def assert_canonical(graph):
+    g = graph.arrays
+    assert (g.cards >= 2).all()
+    seen = set()
+    for f in range(graph.m):
+        scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+        assert len(scope) >= 2 and len(set(scope.tolist())) == len(scope)
+        if g.kind[f] != Kind.SECOND_DIFFERENCE:
+            assert (np.diff(scope) > 0).all()
+        key = tuple(sorted(scope.tolist()))
+        assert key not in seen
+        seen.add(key)
+        for p, i in enumerate(scope):
+            mine = slice(g.adj_start[i], g.adj_start[i + 1])
+            assert (f, p) in set(zip(g.adj_factor[mine].tolist(), g.adj_pos[mine].tolist(), strict=True))
+    assert g.adj_start[-1] == len(g.scope)
+    assert np.isfinite(g.unary).all() and np.isfinite(g.params).all()
+
+
+@given(models())
+def test_random_models_keep_their_energies(model):
+    assert_same_energies(model)
+    assert_canonical(model.graph())
+
+
+@given(models(hard=0.3))
+def test_hard_constraints_keep_the_feasible_set(model):
+    assert_same_energies(model)
+
+
+def test_evidence_conditions(rng=None):
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        model = random_model(rng, n=5, hard=0.1)
+        i = int(rng.integers(5))
+        model.clamp({i: int(rng.integers(model.cardinalities[i]))})
+        assert_same_energies(model)
+        wrong = np.zeros(5, dtype=np.int64)
+        if model.cardinalities[i] > 1:
+            wrong[i] = (model.clamped[i] + 1) % model.cardinalities[i]
+            assert model.energy(wrong) == np.inf
+
+
+def test_degenerate_models():
+    empty = tm.Model([])
+    assert empty.energy([]) == 0.0 and empty.graph().n == 0
+    ones = tm.Model([1, 1, 1])
+    ones.add_factors([[0, 2]], [[4.0]])
+    ones.add_constant(1.0)
+    assert ones.graph().n == 0 and ones.graph().constant == 5.0
+    alone = tm.Model([2, 3])
+    assert alone.graph().m == 0
+    repeated = tm.Model([3, 2])
+    table = np.arange(18.0).reshape(3, 2, 3)
+    repeated.add_factors([[0, 1, 0]], table)
+    assert_same_energies(repeated)
+    assert repeated.graph().order <= 2
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 4), (5, 2)])
+def test_structure_is_recognised(shape):
+    a, b = np.indices(shape)
+    cases = {
+        Kind.POTTS: 2.0 + 3.5 * (a != b),
+        Kind.LINEAR: -1.0 + 0.3 * np.minimum(abs(a - b), 1.7),
+        Kind.QUADRATIC: 0.7 * np.minimum((a - b) ** 2, 3.0),
+    }
+    for kind, table in cases.items():
+        model = tm.Model(shape)
+        model.add_factors([[0, 1]], table)
+        graph = model.graph()
+        if kind == Kind.QUADRATIC and min(shape) == 2 and max(shape) <= 3:
+            continue
+        if kind == Kind.LINEAR and max(shape) < 3:
+            continue
+        assert graph.arrays.kind.tolist() == [kind], (kind, shape)
+        assert_same_energies(model)
+    separable = tm.Model(shape)
+    separable.add_factors([[0, 1]], 0.1 * a + 0.7 * b * b)
+    assert separable.graph().m == 0
+    assert_same_energies(separable)
+
+
+def test_equal_and_proportional_tables_are_shared():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(3, 3))
+    model = tm.Model(np.full(6, 3))
+    tables = np.stack([base, 2.0 * base, base, -0.5 * base, rng.normal(size=(3, 3))])
+    model.add_factors([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]], tables)
+    g = model.graph().arrays
+    assert len(np.unique(g.param)) == 2
+    assert_same_energies(model)
+    pn = tm.Model(np.full(4, 2))
+    table = np.full((2, 2, 2), 5.0)
+    table[0, 0, 0], table[1, 1, 1] = 1.0, 2.0
+    pn.add_factors([[0, 1, 2], [1, 2, 3]], table)
+    assert set(pn.graph().arrays.kind.tolist()) == {Kind.PN_POTTS}
+    assert_same_energies(pn)
+
+
+def test_quantum():
+    model = tm.Model([2, 2])
+    model.add_unaries([[0.0, 3.0], [6.0, 0.0]])
+    model.add_potts([[0, 1]], [9.0])
+    model.add_constant(0.1)
+    assert model.graph().quantum == 3.0
+    model.add_unaries([[0.25, 0.0]], nodes=[0])
+    assert model.graph().quantum == 0.25
+    model.add_unaries([[0.1, 0.0]], nodes=[0])
+    assert model.graph().quantum == 0.0
+
+
+def test_graph_is_rebuilt_after_a_change_and_old_graphs_stay():
+    model = tm.Model([2, 2])
+    model.add_unaries([[1.0, 2.0], [0.0, 0.0]])
+    before = model.graph()
+    model.add_unaries([[5.0, 0.0]], nodes=[0])
+    assert before.arrays.unary[0] == 1.0
+    assert model.graph().arrays.unary[0] == 6.0
+
+
+def test_a_large_potts_model_stays_small():
+    model = tm.Model.grid(200, 200, 4)
+    edges = model.edges()
+    model.add_potts(edges, np.ones(len(edges)))
+    model.add_potts(edges, np.ones(len(edges)))
+    graph = model.graph()
+    assert graph.m == len(edges) and (graph.arrays.weight == 2.0).all()
+    assert graph.nbytes < 60 * graph.m + 60 * graph.n
