@@ -151,7 +151,7 @@ def _gcd_of(values: FloatArray) -> float:
     v = np.abs(values[np.isfinite(values) & (values != 0.0)])
     if len(v) == 0:
         return math.inf
-    probe = v[: 64] * 2.0**FEW_BITS
+    probe = v[:64] * 2.0**FEW_BITS
     if (probe != np.round(probe)).any() or probe.max() > 2.0**52:
         return 0.0
     v = np.unique(v)
@@ -176,7 +176,11 @@ def _quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
             return 0.0
         tables = _gcd_of(piece.tables) if piece.tables.shape[1] else math.inf
         if piece.kind == Kind.POTTS or piece.kind in (Kind.LINEAR, Kind.QUADRATIC):
-            tables = min(tables, 1.0) if tables in (0.0, math.inf) else math.gcd(int(tables * 2**FEW_BITS), 1 << FEW_BITS) / 2**FEW_BITS
+            tables = (
+                min(tables, 1.0)
+                if tables in (0.0, math.inf)
+                else math.gcd(int(tables * 2**FEW_BITS), 1 << FEW_BITS) / 2**FEW_BITS
+            )
         weights = _gcd_of(piece.weights)
         if tables == 0.0 or weights == 0.0:
             return 0.0
@@ -227,7 +231,9 @@ def _concatenate(
         iat += own_ints.size
     types = {"kind": np.int64, "weight": np.float64, "param": np.int64, "iparam": np.int64, "piece": np.int64}
     joined = {
-        name: np.concatenate(parts).astype(types.get(name, np.int64)) if parts else np.zeros(0, types.get(name, np.int64))
+        name: np.concatenate(parts).astype(types.get(name, np.int64))
+        if parts
+        else np.zeros(0, types.get(name, np.int64))
         for name, parts in columns.items()
     }
     flat = np.concatenate(params) if params else np.zeros(0)
@@ -249,9 +255,7 @@ def _factor_order(columns: dict[str, np.ndarray], m: int) -> IntArray:
     return np.lexsort((columns["row"], columns["second"], columns["first"], group))
 
 
-def _scopes(
-    pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray
-) -> tuple[IntArray, np.ndarray]:
+def _scopes(pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray) -> tuple[IntArray, np.ndarray]:
     """Pieces are sorted by arity, and the order keeps arities apart: permute within each arity."""
     arity = columns["arity"][order]
     scope_start = np.concatenate(([0], np.cumsum(arity))).astype(np.int64)

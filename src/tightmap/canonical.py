@@ -120,9 +120,7 @@ class _Builder:
             return [with_limits(block.kind, scopes, weights, np.minimum(block.limits[rows], widest))]
         return [simple_piece(block.kind, scopes, weights)]
 
-    def _sorted_tables(
-        self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray
-    ) -> list[Piece]:
+    def _sorted_tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
         """Dense tables with their axes permuted so that every scope is ascending."""
         if not (np.diff(scopes, axis=1) < 0).any():
             return recognise(scopes, tables, index, weights, self.sums)
@@ -278,4 +276,3 @@ def growth_strings(k: int) -> IntArray:
     for _ in range(k - 1):
         strings = [s + [g] for s in strings for g in range(max(s) + 2)]
     return np.array(strings, dtype=np.int64)
-

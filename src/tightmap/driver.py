@@ -94,7 +94,9 @@ def _initial(model: Model, graph: Graph, init: Any) -> Init:
         return Init()
     if isinstance(init, Result):
         if len(init.labels) != model.num_variables:
-            raise ModelError(f"init: the result has {len(init.labels)} labels, the model {model.num_variables} variables")
+            raise ModelError(
+                f"init: the result has {len(init.labels)} labels, the model {model.num_variables} variables"
+            )
         return Init(labels=graph.restrict(model._labels(init.labels)), state=init.state)
     if isinstance(init, np.ndarray) and init.dtype != object:
         array = init

@@ -121,9 +121,7 @@ def _merge_arity(pieces: list[Piece], cards: IntArray, sums: Sums) -> list[Piece
     return out
 
 
-def _add_tables(
-    parts: list[tuple[Piece, IntArray, IntArray, IntArray]], cards: IntArray, sums: Sums
-) -> list[Piece]:
+def _add_tables(parts: list[tuple[Piece, IntArray, IntArray, IntArray]], cards: IntArray, sums: Sums) -> list[Piece]:
     """Dense sums of the listed rows, one per scope, recognised again."""
     every = np.concatenate([s for _, _, s, _ in parts])
     keys, first, place = np.unique(np.concatenate([k for *_, k in parts]), return_index=True, return_inverse=True)
@@ -144,7 +142,9 @@ def _add_tables(
             mine = np.flatnonzero(where >= 0)
             if not len(mine):
                 continue
-            tables = piece_dense(piece, rows[mine], tuple(int(c) for c in cards[piece.scopes[rows[mine[0]]]]), sums.offset)
+            tables = piece_dense(
+                piece, rows[mine], tuple(int(c) for c in cards[piece.scopes[rows[mine[0]]]]), sums.offset
+            )
             if piece.kind == Kind.SECOND_DIFFERENCE:
                 for r, scope in enumerate(piece.scopes[rows[mine]]):
                     # its scope is in the order of roles; its table has to follow the sorted one

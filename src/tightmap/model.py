@@ -141,7 +141,9 @@ class Model:
         if isinstance(costs, np.ndarray) and costs.dtype != object:
             array = _costs(costs, what)
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
-                wanted = f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
+                wanted = (
+                    f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
+                )
                 raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
             flat = array.ravel()
         else:
@@ -308,7 +310,9 @@ class Model:
             raise ModelError(f"{what}: {len(rows)} entries but {len(costs)} values")
         if len(rows) and ((rows < 0) | (rows >= shape)).any():
             e = int(np.argmax(((rows < 0) | (rows >= shape)).any(axis=1)))
-            raise ModelError(f"{what}: entry {e} is {tuple(rows[e].tolist())}, label counts are {tuple(shape.tolist())}")
+            raise ModelError(
+                f"{what}: entry {e} is {tuple(rows[e].tolist())}, label counts are {tuple(shape.tolist())}"
+            )
         block = SparseBlock(index, self._weights(weights, m, what), shape, rows, costs, base)
         keys = block.keys() if len(rows) else np.zeros(0, dtype=np.int64)
         if len(np.unique(keys)) != len(keys):

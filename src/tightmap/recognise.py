@@ -180,9 +180,7 @@ def _separable_deviation(tables: FloatArray) -> FloatArray:
         return np.abs(rest).reshape(t, -1).max(axis=1)
 
 
-def _absorb_separable(
-    scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray, sums: Sums
-) -> None:
+def _absorb_separable(scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray, sums: Sums) -> None:
     k = scopes.shape[1]
     origin = tables.reshape(len(tables), -1)[index, 0]
     sums.constant += float((weights * origin).sum())
@@ -197,7 +195,9 @@ def _difference(
     """Which tables are c + slope * min(|a - b|^power, limit), with slope, limit and deviation of each."""
     t, rows, cols = tables.shape
     found = candidates.copy()
-    tables = np.where(found[:, None, None], tables, 0.0)  # tables with +inf are no candidates: keep them out of the sums
+    tables = np.where(
+        found[:, None, None], tables, 0.0
+    )  # tables with +inf are no candidates: keep them out of the sums
     base = np.where(found, own[:, 0], 0.0)
     slope = tables[:, 0, 1] - base
     # the difference is largest in a corner; a truncated one has reached its limit there

@@ -67,9 +67,7 @@ def value(g, f, labels):
     if kind == DENSE:
         return w * g.params[g.param[f] + dense_key(g, f, labels)]
     if kind == LINEAR or kind == QUADRATIC:
-        return w * difference_value(
-            kind == QUADRATIC, g.params[g.param[f]], labels[g.scope[a]], labels[g.scope[a + 1]]
-        )
+        return w * difference_value(kind == QUADRATIC, g.params[g.param[f]], labels[g.scope[a]], labels[g.scope[a + 1]])
     if kind == PN_POTTS:
         return w * pn_value(g, f, labels)
     if kind == PATTERN:

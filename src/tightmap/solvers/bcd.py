@@ -288,4 +288,3 @@ class BCD(Solver):
         candidates = [c for c in (state.best, state.labels) if c is not None and len(c) == state.graph.n]
         best = min(candidates, key=lambda c: energy(state.graph, c)) if candidates else None
         return Final(labels=best, state=None)
-

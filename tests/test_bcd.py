@@ -1,0 +1,119 @@
+"""Block coordinate descent: Proposition 1 of the paper, blocks, incremental costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tightmap as tm
+from naive import brute_force
+from problems import grid_model, models, random_model, tree_model
+from tightmap.energy import energy, multilinear_energy
+from tightmap.solvers.base import Context
+from tightmap.solvers.bcd import local_minimum, round_and_descend
+from tightmap.solvers.forest import forest_blocks, sweep_forests
+
+
+def assert_local_minimum(graph, labels):
+    value = energy(graph, labels)
+    for i in range(graph.n):
+        for s in range(graph.arrays.cards[i]):
+            other = labels.copy()
+            other[i] = s
+            assert energy(graph, other) >= value - 1e-9 * (1 + abs(value))
+
+
+@given(models(), st.integers(0, 2**32 - 1))
+def test_from_relaxed_points_energy_never_rises(model, seed):
+    graph = model.graph()
+    if graph.n == 0:
+        return
+    rng = np.random.default_rng(seed)
+    x = np.concatenate([rng.dirichlet(np.ones(c)) for c in graph.arrays.cards])
+    labels = round_and_descend(graph, x)
+    value = energy(graph, labels)
+    assert value <= multilinear_energy(graph, x) + 1e-9 * (1 + abs(value))
+    assert_local_minimum(graph, labels)
+    # a fixed point stays (strict descent only)
+    assert (local_minimum(graph, labels) == labels).all()
+
+
+def test_corrected_proposition_five():
+    """At a fractional stationary point BCD can strictly improve: two binary variables, F = [[0, 1], [1, 0]]."""
+    model = tm.Model([2, 2])
+    model.add_factors([[0, 1]], [[0.0, 1.0], [1.0, 0.0]])
+    graph = model.graph()
+    half = np.full(4, 0.5)
+    assert multilinear_energy(graph, half) == 0.5
+    assert energy(graph, round_and_descend(graph, half)) == 0.0
+
+
+@given(models(max_variables=6), st.integers(0, 1000))
+def test_kept_costs_find_local_minima_too(model, seed):
+    plain = tm.solve(model, "bcd", seed=seed, incremental=False)
+    kept = tm.solve(model, "bcd", seed=seed, incremental=True)
+    graph = model.graph()
+    for result in (plain, kept):
+        assert_local_minimum(graph, graph.restrict(result.labels))
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic", "dense"])
+@pytest.mark.parametrize("blocks", ["rows", "columns", "lines", "forests"])
+def test_blocks_only_improve(kind, blocks):
+    for seed in range(3):
+        model = grid_model(np.random.default_rng(seed), 5, 6, 3, kind)
+        graph = model.graph()
+        labels = local_minimum(graph, np.zeros(graph.n, dtype=np.int64))
+        before = energy(graph, labels)
+        forests = forest_blocks(graph, blocks)
+        sweep_forests(graph, forests, labels, Context())
+        assert energy(graph, labels) <= before + 1e-9
+        nodes = tm.solve(model, "bcd", restarts=0)
+        lines = tm.solve(model, "bcd", restarts=0, blocks=blocks)
+        assert lines.energy <= nodes.energy + 1e-9
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_forest_block_is_exact(order):
+    """On a tree one block holds everything; with order 3 the blocks are smaller but the result is still checked."""
+    for seed in range(8):
+        model = tree_model(np.random.default_rng(seed), 7, 3, order)
+        optimum, _ = brute_force(model)
+        result = tm.solve(model, "bcd", restarts=0, blocks="forests")
+        if order == 2:
+            assert result.energy == pytest.approx(optimum, abs=1e-9)
+        else:
+            assert_local_minimum(model.graph(), model.graph().restrict(result.labels))
+
+
+def test_forest_blocks_of_random_models_are_exact_given_the_rest():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        model = random_model(rng, n=6, labels=3, factors=6, order=4, tidy=True)
+        graph = model.graph()
+        if graph.m == 0:
+            continue
+        forests = forest_blocks(graph, "forests")
+        labels = np.array([rng.integers(c) for c in graph.arrays.cards])
+        for b in range(len(forests.start) - 1):
+            block = forests.order[forests.start[b] : forests.start[b + 1]]
+            best = min(energy(graph, _with(labels, block, x)) for x in np.ndindex(*graph.arrays.cards[block].tolist()))
+            at = slice(forests.start[b], forests.start[b + 1])
+            only = type(forests)(np.array([0, len(block)]), forests.order[at], forests.parent[at], forests.link[at])
+            sweep_forests(graph, only, labels, Context())
+            assert energy(graph, labels) == pytest.approx(best, abs=1e-9)
+
+
+def _with(labels, block, values):
+    out = labels.copy()
+    out[block] = values
+    return out
+
+
+def test_rows_need_a_grid():
+    model = tm.Model([2, 2, 2])
+    model.add_factors([[0, 1], [1, 2], [0, 2]], np.random.default_rng(0).normal(size=(3, 2, 2)))
+    with pytest.raises(tm.ModelError, match="needs a grid"):
+        tm.solve(model, "bcd", blocks="rows")

@@ -1,0 +1,116 @@
+"""solve(): arguments, limits, interruption, statuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tightmap as tm
+from problems import grid_model
+
+
+def small():
+    return grid_model(np.random.default_rng(0), 6, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"method": "nosuch"}, "unknown method 'nosuch'"),
+        ({"method": "bcd", "rhoo": 1}, "no option 'rhoo'"),
+        ({"method": "bcd", "restarts": "many"}, "takes int"),
+        ({"method": "bcd", "restarts": -1}, "at least 0"),
+        ({"method": "bcd", "order": "sideways"}, "order must be"),
+        ({"method": "bcd", "time_limit": -1.0}, "time_limit"),
+        ({"method": "bcd", "max_iterations": -1}, "max_iterations"),
+        ({"method": "bcd", "threads": 0}, "threads"),
+    ],
+)
+def test_bad_options(kwargs, words):
+    with pytest.raises(tm.OptionError, match=words):
+        tm.solve(small(), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("init", "words"),
+    [
+        (np.zeros(5, dtype=np.int64), "expected 36 integers"),
+        (np.full(36, 3), "labels 0..2"),
+        (np.full((36, 3), 0.5), "sum to 1"),
+        (np.full((36, 2), 0.5), "needs 3"),
+        ([[0.2, 0.8]], "36 labels or vectors"),
+    ],
+)
+def test_bad_starts(init, words):
+    with pytest.raises(tm.ModelError, match=words):
+        tm.solve(small(), "bcd", init=init)
+
+
+def test_not_a_model():
+    with pytest.raises(tm.ModelError, match=r"expected a tightmap\.Model"):
+        tm.solve([[1, 2]], "bcd")
+
+
+def test_infeasible_is_proven():
+    model = tm.Model([2, 2])
+    model.add_factors([[0, 1]], np.full((2, 2), np.inf))
+    result = tm.solve(model, "bcd")
+    assert result.status is tm.Status.INFEASIBLE and not result.feasible
+    assert result.energy == np.inf and result.lower_bound == np.inf
+    unary = tm.Model([2])
+    unary.add_unaries([[np.inf, np.inf]])
+    assert tm.solve(unary, "bcd").status is tm.Status.INFEASIBLE
+
+
+def test_unaries_alone_are_solved_exactly():
+    model = tm.Model([3, 2])
+    model.add_unaries([[3.0, 1.0, 2.0], [0.5, 0.25]])
+    result = tm.solve(model, "bcd")
+    assert result.status is tm.Status.OPTIMAL and result.energy == 1.25 and result.gap == 0.0
+    assert result.labels.tolist() == [1, 1]
+
+
+def test_time_limit_is_honoured():
+    model = grid_model(np.random.default_rng(1), 150, 150, 8)
+    tm.solve(model, "bcd", max_iterations=1)  # compile
+    begin = time.perf_counter()
+    result = tm.solve(model, "bcd", restarts=100000, time_limit=0.3)
+    assert result.status is tm.Status.TIME_LIMIT
+    assert np.isfinite(result.energy) and result.elapsed >= 0.3
+    assert time.perf_counter() - begin < 30.0  # far from tight: the machine may be busy
+
+
+def test_ctrl_c_returns_the_best_so_far():
+    model = grid_model(np.random.default_rng(2), 60, 60, 4)
+    tm.solve(model, "bcd", max_iterations=1)
+    threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+    result = tm.solve(model, "bcd", restarts=10_000_000, time_limit=60.0)
+    assert result.status is tm.Status.INTERRUPTED
+    assert result.energy == model.energy(result.labels)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_solving_outside_the_main_thread():
+    out = []
+    worker = threading.Thread(target=lambda: out.append(tm.solve(small(), "bcd")))
+    worker.start()
+    worker.join()
+    assert np.isfinite(out[0].energy)
+
+
+def test_summary_speaks():
+    result = tm.solve(small(), "bcd")
+    text = result.summary()
+    assert "bcd" in text and "energy" in text and tm.Status.CONVERGED.value in text
+
+
+def test_seeds_matter_and_repeat():
+    model = grid_model(np.random.default_rng(3), 20, 20, 5, "dense")
+    a, b, c = (tm.solve(model, "bcd", seed=s, order="random") for s in (1, 1, 2))
+    assert (a.labels == b.labels).all()
+    assert (a.labels != c.labels).any()
