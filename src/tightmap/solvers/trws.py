@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,15 @@ from tightmap.solvers import trws_general as general
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.dual import Dual, given_messages
-from tightmap.solvers.orders import node_order
-from tightmap.solvers.trws_grid import Strips, build_strips, from_strips, sweep, to_strips
+from tightmap.solvers.orders import ORDERS, node_order
+from tightmap.solvers.trws_grid import (
+    Strips,
+    build_strips,
+    from_strips,
+    images_of_messages,
+    set_messages,
+    sweep,
+)
 from tightmap.solvers.trws_grid_bound import bound_sweep
 from tightmap.stencil import Stencil, find_stencil
 
@@ -44,24 +51,6 @@ WORTH_THREADS = 1 << 17  # message entries from which on threads pay
 WIDEST = 16  # quadratic windows beyond this go to the general engine's parabolas
 
 
-class Engine(Protocol):
-    """What the solver needs of an engine; bounds and energies are those of graph.arrays, without the constant."""
-
-    entries: int
-    best: Labels
-    best_energy: float
-
-    def iterate(self, count: int, rounding: bool) -> None:
-        """Iterations; with rounding, ``best`` is the best labelling since ``best_energy`` was last set to inf."""
-
-    def bound(self) -> tuple[float, float]:
-        """Bound and the error that rounding can have made in it."""
-
-    def expand(self) -> FloatArray: ...
-
-    def close(self) -> None: ...
-
-
 class GeneralEngine:
     """Any pairwise model."""
 
@@ -71,17 +60,14 @@ class GeneralEngine:
         self.entries = len(self.sweeper.messages)
         self.labels = np.zeros(graph.n, dtype=np.int64)
         self.best = self.labels.copy()
-        self.best_energy = math.inf
-        self.last = (-math.inf, 0.0)
+        self.best_energy = math.inf  # of the best rounding since this was last set to inf, without the constant
 
-    def iterate(self, count: int, rounding: bool) -> None:
+    def iterate(self, count: int, rounding: bool, certify: bool) -> tuple[float, float]:
+        """Iterations; returns the bound without the constant, and the error that rounding can have made in it."""
         self.best_energy, low, size = general.run(
             self.graph.arrays, self.sweeper, count, rounding, self.labels, self.best, self.best_energy
         )
-        self.last = (low, UNIT * (size + 4.0 * (self.graph.n + self.graph.m) * abs(low)))
-
-    def bound(self) -> tuple[float, float]:
-        return self.last
+        return low, UNIT * (size + 4.0 * (self.graph.n + self.graph.m) * abs(low))
 
     def accept(self, messages: FloatArray) -> None:
         general.collapse_messages(self.graph, self.sweeper, messages)
@@ -97,7 +83,7 @@ class GridEngine:
     """A 4-connected grid with one table of differences."""
 
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
-        self.graph, self.stencil = graph, stencil
+        self.graph = graph
         self.grid: Strips = build_strips(stencil, graph.arrays.unary, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
@@ -106,16 +92,14 @@ class GridEngine:
         self.energies = np.zeros(self.grid.strips * LANES)
         self.best = np.zeros(graph.n, dtype=np.int64)
         self.best_energy = math.inf
-        self.certificate: tuple[float, float] | None = None
 
     def _together(self, kernel: Any, *arguments: Any) -> None:
+        """Run a kernel on all threads."""
         progress = np.zeros(self.grid.strips * LANES, dtype=np.int64)
         others = []
         if self.pool is not None:
-            others = [
-                self.pool.submit(kernel, *arguments, thread, self.threads, progress)
-                for thread in range(1, self.threads)
-            ]
+            for thread in range(1, self.threads):
+                others.append(self.pool.submit(kernel, *arguments, thread, self.threads, progress))
         kernel(*arguments, 0, self.threads, progress)
         for other in others:
             other.result()
@@ -126,28 +110,174 @@ class GridEngine:
         if rounding:
             energy = math.fsum(self.energies)
             if energy < self.best_energy:
-                self.best_energy = energy
-                self.best = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
+                chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
+                self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
 
-    def iterate(self, count: int, rounding: bool) -> None:
-        """The last iteration certifies the bound between its two passes."""
+    def iterate(self, count: int, rounding: bool, certify: bool) -> tuple[float, float]:
+        """As GeneralEngine.iterate; the bound costs a pass more, so it is -inf unless asked for."""
+        bound = (-math.inf, 0.0)
         for k in range(count):
             self._pass(True, rounding)
-            if k == count - 1:
-                self._certify()
+            if certify and k == count - 1:
+                bound = self._bound()
             self._pass(False, rounding)
-        self.best = self.best.astype(np.int64).reshape(-1)
+        return bound
 
-    def _certify(self) -> None:
+    def _bound(self) -> tuple[float, float]:
         grid = self.grid
         sums = np.zeros((grid.strips, 2))
         rows = np.zeros((self.threads + 1, (grid.steps + LANES - 1) * grid.labels))
         self._together(bound_sweep, grid, self.graph.arrays.unary, self.profile, sums, rows)
         low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
-        # a strip adds up 24 numbers per step, one after the other; two-sweep messages pass through every label
-        size = (64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 * grid.steps) * size
-        self.certificate = (low, UNIT * size)
+        # per node, see trws_grid_bound.py; two-sweep messages pass through all labels; then the sum of a strip
+        operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
+        return low, UNIT * operations * size
 
-    def bound(self) -> tuple[float, float]:
-        assert self.certificate is not None
-        return self.certificate
+    def _twin(self) -> GeneralEngine:
+        return GeneralEngine(self.graph, np.arange(self.graph.n, dtype=np.int64))
+
+    def accept(self, messages: FloatArray) -> None:
+        twin = self._twin()
+        twin.accept(messages)
+        shape = (self.grid.height * self.grid.width, self.grid.labels)
+        images = np.zeros((2, *shape))
+        ends = self.graph.edges.astype(np.int64)
+        right = ends[:, 1] - ends[:, 0] == 1
+        slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
+        images[0, ends[right, 0]] = slots[right]
+        images[1, ends[~right, 0]] = slots[~right]
+        set_messages(self.grid, *images.reshape(2, self.grid.height, self.grid.width, self.grid.labels))
+
+    def expand(self) -> FloatArray:
+        twin = self._twin()
+        ends = self.graph.edges.astype(np.int64)
+        right = ends[:, 1] - ends[:, 0] == 1
+        images = [image.reshape(-1, self.grid.labels) for image in images_of_messages(self.grid)]
+        slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
+        slots[right] = images[0][ends[right, 0]]
+        slots[~right] = images[1][ends[~right, 0]]
+        return twin.expand()
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown()
+
+
+def grid_stencil(graph: Graph) -> Stencil | None:
+    """The stencil of a model that the grid engine takes, or None."""
+    stencil = find_stencil(graph, max_displacements=2, max_radius=1)
+    if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
+        return None
+    height, width = stencil.height, stencil.width
+    if width == 1 or graph.arrays.weight.min() < 0.0 or stencil.profile.max() <= 0.0:
+        return None
+    if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
+        return None
+    edges = height * (width - 1) + (height - 1) * width
+    padded = -(-height // LANES) * LANES * (width + LANES - 1)
+    return stencil if graph.m >= 0.9 * edges and padded <= 1.5 * height * width else None
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    engine: GridEngine | GeneralEngine
+    iteration: int = 0
+    history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
+    polished: float = math.inf
+    bound: float = -math.inf
+    certified_at: int = 0
+
+
+@dataclass(frozen=True)
+class TRWS(Solver):
+    """Options of TRW-S.
+
+    order      of the variables: "index" (right for images), "greedy" or "rcm" (for numberings without meaning)
+    rounding   a labelling is rounded in both passes of every so many iterations; 0: only when a block of 16 ends
+    polish     coordinate descent from the best rounding of every block of iterations
+    precision  of the messages on 4-connected grids: "single", "double", or "auto" (single for large ones)
+    tolerance  stop when 32 iterations raise the bound by less than this, relative to the bound
+    """
+
+    order: str = "index"
+    rounding: int = 1
+    polish: bool = True
+    precision: str = "auto"
+    tolerance: float = 1e-9
+
+    name: ClassVar[str] = "trws"
+    summary: ClassVar[str] = "sequential tree-reweighted message passing for pairwise models, with certified bounds"
+    max_order: ClassVar[int | None] = 2
+    needs: ClassVar[str] = "pairwise model"
+    gives_bound: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise OptionError(f"trws: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.precision not in ("auto", "single", "double"):
+            raise OptionError(f"trws: precision must be 'auto', 'single' or 'double', got {self.precision!r}")
+        if self.rounding < 0:
+            raise OptionError(f"trws: rounding must be at least 0, got {self.rounding}")
+        if not self.tolerance >= 0.0:
+            raise OptionError(f"trws: tolerance must be at least 0, got {self.tolerance}")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        stencil = grid_stencil(graph) if self.order == "index" else None
+        engine: GridEngine | GeneralEngine
+        if stencil is None:
+            engine = GeneralEngine(graph, node_order(graph, self.order))
+        else:
+            small = graph.m * stencil.labels <= DOUBLE_BELOW
+            double = self.precision == "double" or (self.precision == "auto" and small)
+            engine = GridEngine(graph, stencil, context.threads, np.float64 if double else np.float32)
+        messages = given_messages(init, graph)
+        if messages is not None:
+            engine.accept(messages)
+        return State(graph, context, engine)
+
+    def step(self, state: State) -> Progress:
+        """Some iterations, at most to the end of a block, where the best rounding is polished."""
+        engine, graph = state.engine, state.graph
+        done = state.iteration % BLOCK
+        count = min(BLOCK - done, max(1, STEP // max(1, engine.entries)))
+        if state.context.max_iterations is not None:
+            count = max(1, min(count, state.context.max_iterations - state.iteration))
+        first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
+        ends = done + count == BLOCK
+        rounding = self.rounding > 0 and state.iteration % self.rounding < count or (self.rounding == 0 and ends)
+        certify_now = ends or (first and (done + count).bit_count() == 1)
+        raw, error = engine.iterate(count, rounding, certify_now)
+        state.iteration += count
+        progress = Progress(iterations=count)
+        if raw > -math.inf:
+            state.bound = certify(graph, graph.constant + raw, error)
+            progress.bound = state.bound
+            state.certified_at = state.iteration
+        if rounding and (ends or certify_now):
+            progress.labels = self._candidate(state)
+        if ends:
+            state.history.append(graph.constant + raw)
+            if len(state.history) > SPAN:
+                now, before = state.history[-1], state.history[-1 - SPAN]
+                progress.done = now - before <= self.tolerance * max(1.0, abs(now))
+        return progress
+
+    def _candidate(self, state: State) -> Labels:
+        engine = state.engine
+        labels = engine.best
+        engine.best_energy = math.inf
+        return local_minimum(state.graph, labels) if self.polish else labels.copy()
+
+    def finish(self, state: State) -> Final:
+        engine, graph = state.engine, state.graph
+        labels = self._candidate(state) if engine.best_energy < math.inf else None
+        bound = state.bound
+        if state.certified_at < state.iteration:
+            raw, error = engine.iterate(1, False, True)
+            bound = max(bound, certify(graph, graph.constant + raw, error))
+        engine.close()
+        kind = "grid" if isinstance(engine, GridEngine) else "general"
+        note = f"{kind} engine, {engine.threads} threads" if isinstance(engine, GridEngine) else f"{kind} engine"
+        return Final(labels=labels, bound=bound, state=Dual(graph, engine.expand), note=note)

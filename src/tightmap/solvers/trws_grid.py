@@ -87,13 +87,13 @@ def to_strips(image: npt.NDArray, dtype: npt.DTypeLike, fill: float = 0.0) -> np
     return out
 
 
-def from_strips(flat: npt.NDArray, height: int, width: int) -> npt.NDArray:
-    """The inverse of to_strips for one number per pixel."""
+def from_strips(flat: npt.NDArray, height: int, width: int, *tail: int) -> npt.NDArray:
+    """The inverse of to_strips: (height, width, *tail)."""
     strips = -(-height // LANES)
-    flat = flat.reshape(strips, width + LANES - 1, LANES)
-    out = np.empty((strips * LANES, width), dtype=flat.dtype)
+    flat = flat.reshape(strips, width + LANES - 1, *tail, LANES)
+    out = np.empty((strips * LANES, width, *tail), dtype=flat.dtype)
     for row in range(LANES):
-        out[row::LANES] = flat[:, row : row + width, row]
+        out[row::LANES] = flat[:, row : row + width, ..., row]
     return out[:height]
 
 
@@ -135,6 +135,27 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
         np.zeros((strips + 1) * (steps + LANES - 1) * labels, dtype=dtype),
         np.zeros((strips * steps + 2) * LANES, dtype=dtype),
     )
+
+
+def images_of_messages(grid: Strips) -> tuple[npt.NDArray, npt.NDArray]:
+    """(height, width, labels) messages of the edges to the right and down of every pixel."""
+    row = grid.labels * LANES
+    right = from_strips(grid.right[row:], grid.height, grid.width, grid.labels)
+    down = from_strips(grid.down[row:], grid.height, grid.width, grid.labels)
+    across = grid.across.reshape(grid.strips + 1, -1, grid.labels)[1:, LANES - 1 : LANES - 1 + grid.width]
+    down[LANES - 1 :: LANES] = across[: len(down[LANES - 1 :: LANES])]
+    return right, down
+
+
+def set_messages(grid: Strips, right: npt.NDArray, down: npt.NDArray) -> None:
+    """The inverse of images_of_messages."""
+    row = grid.labels * LANES
+    grid.right[row:] = to_strips(right, right.dtype).reshape(-1)
+    lanes = to_strips(down, down.dtype)
+    lanes[..., LANES - 1] = 0.0
+    grid.down[row:] = lanes.reshape(-1)
+    across = grid.across.reshape(grid.strips + 1, -1, grid.labels)[1:, LANES - 1 : LANES - 1 + grid.width]
+    across[: len(down[LANES - 1 :: LANES])] = down[LANES - 1 :: LANES]
 
 
 @njit(nogil=True, fastmath=FAST, forceinline=True)

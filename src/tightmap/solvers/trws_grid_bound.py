@@ -16,7 +16,7 @@ been visited: one step of a strip and one row between strips.
 
 Rounding.  With w the weights of the edges of node i and T the truncation, every message entry is in [0, w T]; entries
 of h above min h + w T have no effect.  All sums that matter are therefore of at most six terms no larger than
-|min total| + |min h| + 5 max(w) T in absolute value, and their errors are below 64 units of that size (``error``).
+|min total| + |min h| + 5 sum(w) T in absolute value, and their errors are below 64 units of that size.
 """
 
 from __future__ import annotations
@@ -107,18 +107,20 @@ def bound_steps(grid, unary, profile, p, first, last, sums, below, above, a, b, 
         store(theta, 0, low)
         store(rise_a, 0, low_a)
         store(rise_b, 0, low_b)
+        gain = 0.0
         for l in range(LANES):
             r, c = p * LANES + l, k - l
             if r < grid.height and 0 <= c < grid.width:
                 earlier = 0
                 if c > 0:
                     earlier += 1
-                    sums[p, 0] += rise_a[l]
+                    gain += rise_a[l]
                 if r > 0:
                     earlier += 1
-                    sums[p, 0] += rise_b[l]
-                sums[p, 0] += (1.0 - grid.gamma[node * LANES + l] * earlier) * theta[l]
+                    gain += rise_b[l]
+                gain += (1.0 - grid.gamma[node * LANES + l] * earlier) * theta[l]
                 sums[p, 1] += lane(size, l)
+        sums[p, 0] += gain
 
 
 @njit(cache=True, nogil=True)
