@@ -87,14 +87,11 @@ def assemble(
 
 def _fold_weights_of_hard_tables(piece: Piece) -> Piece:
     """Tables with +inf get their weights multiplied in: M is then the same number in every table."""
-    with_inf = np.isinf(piece.tables).any(axis=1)
+    with_inf: np.ndarray = np.isinf(piece.tables).any(axis=1)
     if not with_inf.any() or (piece.weights[with_inf[piece.table]] == 1.0).all():
         return piece
-    pairs, place = np.unique(
-        np.stack((piece.table.astype(np.float64), np.where(with_inf[piece.table], piece.weights, 1.0)), axis=1),
-        axis=0,
-        return_inverse=True,
-    )
+    folded: FloatArray = np.where(with_inf[piece.table], piece.weights, 1.0)
+    pairs, place = np.unique(np.column_stack((piece.table, folded)), axis=0, return_inverse=True)
     tables = piece.tables[pairs[:, 0].astype(np.int64)]
     tables = np.where(np.isinf(tables), np.inf, tables * pairs[:, 1:])
     return Piece(

@@ -1,8 +1,8 @@
 """solve(): choose the method, run the one loop that all methods share, and report honestly.
 
-The loop owns the clock, the iteration count, the incumbent, the callback, the trace and the status.  A candidate becomes
-the incumbent when the canonical energy falls; the energy that is returned is evaluated once more on the user's own
-tables.  A bound is only ever one that was certified from messages.
+The loop owns the clock, the iteration count, the incumbent, the callback, the trace and the status.  A candidate
+becomes the incumbent when the canonical energy falls; the energy that is returned is evaluated once more on the user's
+own tables.  A bound is only ever one that was certified from messages.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def solve(
     if max_iterations is not None and max_iterations < 0:
         raise OptionError(f"max_iterations must be at least 0, got {max_iterations}")
     solver = make_solver(method, dict(options))
-    available = int(numba.config.NUMBA_NUM_THREADS)
+    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined, unused-ignore]
     if threads is not None and threads < 1:
         raise OptionError(f"threads must be at least 1, got {threads}")
     count = min(threads or available, available)

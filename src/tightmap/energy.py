@@ -8,8 +8,8 @@
       E(x) = constant + sum_i [theta_i + sum_f m_{f->i}](x_i) + sum_f [theta_f - sum_i m_{f->i}](x_f)   for every x,
 
   so the sum of the minima of all brackets is a lower bound, whatever the messages are and wherever they come from.
-  It is evaluated in float64, an allowance for rounding is subtracted, and where all costs are multiples of a quantum the
-  result is rounded up to the next value an energy can have.
+  It is evaluated in float64, an allowance for rounding is subtracted, and where all costs are multiples of a quantum
+  the result is rounded up to the next value an energy can have.
 """
 
 from __future__ import annotations

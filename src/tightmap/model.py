@@ -22,6 +22,7 @@ from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.memory import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +65,7 @@ class Model:
             raise ModelError(f"cardinalities: variable {i} has {int(cards[i])} labels, at least 1 is needed")
         if len(cards) and (int(cards.max()) >= 2**31 or len(cards) >= 2**31):
             raise ModelError("cardinalities: more than 2^31 variables or labels")
+        require(8.0 * float(cards.sum(dtype=np.float64)), f"a model of {len(cards)} variables")
         self.cardinalities: IntArray = cards.astype(np.int64)
         self.offset: IntArray = np.concatenate(([0], np.cumsum(self.cardinalities)))
         self.constant = 0.0
@@ -78,6 +80,7 @@ class Model:
         """A height x width grid of variables in raster order (r * width + c); add costs and edges afterwards."""
         if min(height, width, labels) < 1:
             raise ModelError(f"grid: height, width and labels must be at least 1, got {height}, {width}, {labels}")
+        require(8.0 * height * width * labels, f"a grid of {height} x {width} variables with {labels} labels")
         model = cls(np.full(height * width, labels, dtype=np.int64))
         model.grid_shape = (int(height), int(width))
         return model
@@ -291,7 +294,7 @@ class Model:
         default: float = 0.0,
         weights: npt.ArrayLike | None = None,
     ) -> None:
-        """A default cost and exceptions: labelling entries[e] (a row of (K, k)) costs values[e]; shared by all scopes."""
+        """A default cost and exceptions: labelling entries[e], a row of (K, k), costs values[e]; all scopes share them."""
         what = "add_sparse"
         index = self._scopes(scopes, what)
         m, k = index.shape

@@ -2,8 +2,8 @@
 
 A stack of tables of one shape is sorted, in vectorised tests, into: constant (goes to the constant), separable (goes to
 the unaries), Potts, truncated linear or quadratic, P^n-Potts, and the rest, in which equal or proportional tables are
-shared.  Exact equality is asked where it costs nothing; where a product was rounded (truncated differences, proportional
-tables, separable sums) the largest deviation is accounted in ``slack`` and subtracted from every bound.
+shared.  Exact equality is asked where it costs nothing; where a product was rounded (truncated differences,
+proportional tables, separable sums) the largest deviation is accounted in ``slack`` and subtracted from every bound.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 METHODS: dict[str, str] = {
     "bcd": "tightmap.solvers.bcd:BCD",
+    "pgd": "tightmap.solvers.pgd:PGD",
+    "fw": "tightmap.solvers.fw:FrankWolfe",
 }
 
 

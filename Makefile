@@ -1,0 +1,41 @@
+# Everything runs inside .venv, made and filled on first use; the stamp files say what has been installed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+$(VENV)/.base: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[images]"
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable ".[images,dev]"
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable ".[images,bench]" || \
+	  echo "some peers could not be installed; they are left out of the comparison"
+	touch $@
+
+demo: $(VENV)/.base  ## solve a real stereo pair and write demo.png
+	$(BIN)/tightmap demo --output demo.png
+
+test: $(VENV)/.dev  ## lint, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench  ## the short benchmark, with a report page
+	$(BIN)/tightmap bench smoke --report bench.html
+
+clean:
+	rm -rf $(VENV) demo.png bench.html
