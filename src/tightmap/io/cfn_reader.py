@@ -88,6 +88,8 @@ class Reader:
 
     def costs(self, raw: FloatArray) -> FloatArray:
         """Energies of the costs of the file."""
+        if self.sign > 0 and (raw == -np.inf).any():
+            self.fail("costs above -inf; the list ends here", self.at - 1)
         signed = self.sign * raw
         return np.where((signed >= self.top) | np.isinf(raw), np.inf, signed)
 
@@ -202,7 +204,7 @@ class Reader:
                 self.fail("[ and costs (a shared table has no default cost)")
             if self.number_next() and not len(scope):
                 cost = self.costs(self.numbers([self.next("a cost")], self.at - 1, "a cost"))
-                return Table(float(cost[0]), np.zeros((0, 0), dtype=np.int64), np.zeros(0))
+                return Table(0.0, None, cost)
             return self.next("[ and costs, or the name of a function")
         start = self.at + 1
         texts = self.words("costs")
@@ -213,8 +215,7 @@ class Reader:
         if len(texts) != size:
             self.fail(f"{size:.0f} costs, got {len(texts)}; the list ends here", self.at - 1)
         flat = self.costs(self.numbers(texts, start, "a cost"))
-        labels = np.stack(np.unravel_index(np.arange(len(flat)), tuple(shape)), axis=1) if len(shape) else None
-        return Table(float(flat[0]), labels if labels is not None else np.zeros((1, 0), dtype=np.int64), flat)
+        return Table(0.0, None, flat)
 
     def number_next(self) -> bool:
         return not np.isnan(_float(self.peek()))

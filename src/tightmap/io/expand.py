@@ -70,6 +70,8 @@ def repeated(scopes: IntArray) -> npt.NDArray[np.bool_]:
 def collapsed(model: Model, block: Block, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
     """(scopes, tables) of rows with repeated variables, as tables on the distinct ones."""
     scopes = block.scopes[rows]
+    needed = float(np.prod(model.cardinalities[scopes].astype(np.float64), axis=1).sum())
+    check_entries(needed, "expanding factors that name a variable twice")
     pattern = repetition(scopes)
     for _, part in group_rows(np.concatenate([pattern, model.cardinalities[scopes]], axis=1)):
         first = pattern[part[0]]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tightmap.errors import ModelError
 from tightmap.graph import Kind
 from tightmap.io.grid_npz import is_grid, read_grid
-from tightmap.io.npz import Archive
+from tightmap.io.npz import Archive, write_npz
 from tightmap.io.source import Source, check_labels
 from tightmap.io.tokens import group_rows
 from tightmap.model import Model
@@ -39,7 +39,7 @@ def write_native(model: Model, stream: IO[bytes], suffix: str, *, compress: bool
     for b, block in enumerate(model.blocks):
         for name, array in {"scopes": block.scopes, "weights": block.weights, **block.parameters}.items():
             arrays[f"b{b}.{name}"] = np.asarray(array)
-    (np.savez_compressed if compress else np.savez)(stream, allow_pickle=False, **arrays)
+    write_npz(stream, arrays, compress)
 
 
 def read_npz(source: Source) -> Model:

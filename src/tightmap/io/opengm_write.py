@@ -60,8 +60,8 @@ def write_opengm(model: Model, stream: IO[bytes], suffix: str, *, group: str = "
     """Write an OpenGM model into the group ``group``; evidence becomes hard unary costs."""
     import h5py
 
-    expanded = sum(table_size(model, b) for b in model.blocks if b.kind == Kind.SECOND_DIFFERENCE)
-    check_entries(expanded, "writing second differences as OpenGM tables")
+    expanded = sum(table_size(model, b) for b in model.blocks if _unknown(b))
+    check_entries(expanded, "writing the factors that OpenGM has no function for as tables")
     streams = _Streams()
     if model.constant:
         streams.tables(np.zeros((1, 0), dtype=np.int64), np.array([model.constant]), np.zeros(1, dtype=np.int64))
@@ -101,6 +101,12 @@ def write_opengm(model: Model, stream: IO[bytes], suffix: str, *, group: str = "
         if records:
             root.create_dataset("factors", data=np.concatenate(records).astype(np.uint64))
     stream.write(buffer.getbuffer())
+
+
+def _unknown(block: Block) -> bool:
+    """OpenGM has no structured function for it."""
+    long = isinstance(block, PatternBlock) and block.arity > ids.MAX_PATTERN
+    return long or block.kind == Kind.SECOND_DIFFERENCE
 
 
 def _tables(streams: _Streams, scopes: IntArray, pool: FloatArray, index: IntArray) -> None:

@@ -83,7 +83,7 @@ class Table:
     """A cost function in extension, before it is known how large its dense twin would be."""
 
     default: float
-    labels: IntArray  # (T, k)
+    labels: IntArray | None  # (T, k); None when the costs are all of the table, in C order
     costs: FloatArray  # (T,)
 
     def add(self, pool: Collector, scope: IntArray) -> None:
@@ -91,7 +91,7 @@ class Table:
         model = pool.model
         shape = tuple(model.cardinalities[scope].tolist())
         size = float(np.prod(np.array(shape, dtype=np.float64)))
-        if len(shape) >= 2 and size > SMALL and 4 * len(self.costs) < size:
+        if self.labels is not None and len(shape) >= 2 and size > SMALL and 4 * len(self.costs) < size:
             labels, costs = self.labels, self.costs
             if size < 2.0**62 and len(labels):
                 keys = np.ravel_multi_index(tuple(labels.T), shape)
@@ -100,8 +100,13 @@ class Table:
             model.add_sparse(scope[None], labels, costs, self.default)
             return
         check_entries(size, f"a table on variables {scope.tolist()}")
-        table = np.full(shape, self.default)
-        table[tuple(self.labels.T)] = self.costs
+        if self.labels is None:
+            table = self.costs.reshape(shape)
+        elif not shape:
+            table = np.array(self.costs[-1] if len(self.costs) else self.default)
+        else:
+            table = np.full(shape, self.default)
+            table[tuple(self.labels.T)] = self.costs
         pool.add(scope, table)
 
 
