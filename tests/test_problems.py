@@ -61,3 +61,95 @@ def test_inpainting_refuses():
         problems.inpainting(3)
     with pytest.raises(tm.ModelError, match="4 or 8"):
         problems.inpainting(neighbours=6)
+
+
+def stereo_pair(name):
+    return [problems.read_image(data_file(f"stereo/{name}-im{side}.png")) for side in "LR"]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "sums"),
+    [
+        ("tsukuba", (78196440, 195721, 196849)),
+        ("venus", (322468866, 165839, 165788)),
+        ("teddy", (300656498, 430705, 423398)),
+    ],
+)
+def test_stereo_equals_the_files(name, sums):
+    model = problems.stereo(*stereo_pair(name), **problems.STEREO_PRESETS[name])
+    height, width = model.grid_shape
+    weights = model.blocks[0].weights / problems.STEREO_PRESETS[name]["weight"]
+    across = height * (width - 1)
+    assert (model.unaries.sum(), weights[:across].sum(), weights[across:].sum()) == sums
+    other = tm.read(data_file(f"stereo/{name}-gm.npz"))
+    assert np.array_equal(model.unaries, other.unaries)
+    (ours,), (theirs,) = model.blocks, other.blocks
+    assert type(ours) is type(theirs)
+    assert np.array_equal(ours.scopes, theirs.scopes) and np.array_equal(ours.weights, theirs.weights)
+    assert all(np.array_equal(v, theirs.parameters[k]) for k, v in ours.parameters.items())
+
+
+def slow_difference(left, right, y, x, d, squared):
+    """Birchfield and Tomasi's difference of one pixel, written out from its definition."""
+    if x - d < 0:
+        return left.shape[2] * 255 ** (2 if squared else 1)
+    total = 0
+    for band in range(left.shape[2]):
+        values = []
+        for image, column in ((left, x), (right, x - d)):
+            row = [int(v) for v in image[y, :, band]]
+            around = [row[column]]
+            around.append((row[column] + row[column - 1]) // 2 if column > 0 else row[column])
+            around.append((row[column] + row[column + 1]) // 2 if column + 1 < len(row) else row[column])
+            values.append((row[column], min(around), max(around)))
+        (a, low_a, high_a), (b, low_b, high_b) = values
+        difference = min(max(0, a - high_b, low_b - a), max(0, b - high_a, low_a - b))
+        total += difference**2 if squared else difference
+    return total
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_stereo_data_term_by_hand(squared, bands):
+    rng = np.random.default_rng(bands)
+    left, right = rng.integers(0, 256, size=(2, 3, 7, bands), dtype=np.uint8)
+    model = problems.stereo(left, right, 9, squared=squared)  # more labels than columns
+    costs = model.unaries.reshape(3, 7, 9)
+    for y, x, d in np.ndindex(3, 7, 9):
+        assert costs[y, x, d] == slow_difference(left, right, y, x, d, squared)
+
+
+def test_stereo_smoothness_by_hand():
+    left = np.array([[10, 12, 30], [10, 11, 31]], dtype=np.uint8)
+    model = problems.stereo(left, left, 4, power=2, limit=5, weight=3, gradient_threshold=3, gradient_penalty=2, cap=7)
+    labels = np.array([[0, 1, 3], [2, 2, 0]])
+    # smooth edges (difference below 3) weigh 2: all but the two between columns 1 and 2
+    pairs = [(0, 1, 2), (1, 3, 1), (2, 2, 2), (2, 0, 1), (0, 2, 2), (1, 2, 2), (3, 0, 2)]
+    data = model.unaries.reshape(2, 3, 4)
+    expected = sum(data[y, x, labels[y, x]] for y, x in np.ndindex(2, 3))
+    expected += sum(3 * w * min((a - b) ** 2, 5) for a, b, w in pairs)
+    assert model.energy(labels) == expected
+    assert data.max() == 7
+
+
+def test_float_images_and_refusals():
+    image = np.linspace(0, 1, 20).reshape(4, 5)
+    same = problems.stereo(np.rint(image * 255).astype(np.uint8), np.rint(image * 255).astype(np.uint8), 3)
+    assert np.array_equal(problems.stereo(image, image, 3).unaries, same.unaries)
+    for left, right, message in [
+        (image, image[:2], "different shapes"),
+        (image * 300, image, "0..1"),
+        (np.zeros((3, 3, 2), dtype=np.uint8), image, r"\(H, W, 3\)"),
+    ]:
+        with pytest.raises(tm.ModelError, match=message):
+            problems.stereo(left, right, 3)
+
+
+def test_pictures_and_errors_of_disparities():
+    truth = np.array([[0.0, 1.0, 4.0], [np.inf, 2.0, 2.0]])
+    assert problems.bad_pixels([[3, 1, 2], [3, 3, 2]], truth) == 0.25
+    picture = problems.disparity_picture(truth)
+    assert picture.shape == (2, 3, 3) and (picture[[0, 1], [0, 0]] == 0).all() and picture[0, 1].any()
+    assert np.array_equal(problems.shrink(np.array([[1, 2, 9], [3, 4, 9]], dtype=np.uint8), 2), [[2]])
+    assert problems.shrink(truth, 2)[0, 0] == 1.0  # (0 + 1 + 2) / 3: the infinite pixel does not count
