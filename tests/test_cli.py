@@ -72,7 +72,7 @@ def test_solve_writes_everything(folder, tmp_path):
     assert record["lower_bound"] is None and record["gap"] is None
     assert model.energy(np.array(record["labels"])) == pytest.approx(record["energy"])
     assert tm.read_labels(tmp_path / "l.txt").tolist() == record["labels"]
-    rows = list(csv.DictReader((tmp_path / "t.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
     assert len(rows) == record["iterations"] and float(rows[-1]["energy"]) == pytest.approx(record["energy"])
     warm = tightmap("solve", folder / "grid.h5", "--method", "bcd", "--init", tmp_path / "l.txt", "--json", "-")
     assert json.loads(warm.stdout)["energy"] <= record["energy"]
@@ -132,14 +132,15 @@ def test_interrupt_writes_the_best_so_far(folder, tmp_path):
     target = tmp_path / "r.json"
     command = [sys.executable, "-m", "tightmap.cli", "solve", str(folder / "long.npz"), "--method", "bcd"]
     command += ["--option", "restarts=100000000", "--json", str(target)]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(6.0)  # imports and compilation come first
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=120)
-    assert run.returncode == 130, err
-    assert "Traceback" not in err
-    if not target.exists():
-        pytest.skip("interrupted before the solver had started: a very busy machine")
+    for patience in (3.0, 10.0, 30.0, 90.0):  # imports and compilation come first; how long depends on the machine
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(patience)
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=120)
+        assert run.returncode == 130, err
+        assert "Traceback" not in err
+        if target.exists():
+            break
     record = json.loads(target.read_text())
     assert record["status"] == "INTERRUPTED"
     model = tm.read(folder / "long.npz")
