@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from tightmap.solvers.base import Solver
 
 METHODS: dict[str, str] = {
+    "auto": "tightmap.solvers.auto:Auto",
     "bcd": "tightmap.solvers.bcd:BCD",
+    "tabu": "tightmap.solvers.tabu:Tabu",
     "pgd": "tightmap.solvers.pgd:PGD",
     "fw": "tightmap.solvers.fw:FrankWolfe",
+    "srmp": "tightmap.solvers.srmp:SRMP",
 }
 
 

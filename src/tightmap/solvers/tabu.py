@@ -1,0 +1,215 @@
+"""Iterated tabu search: a strong labelling for models that are small or irregular, of any order.
+
+Block coordinate descent stops at the first labelling that no single change improves.  Tabu search goes on from there:
+at every step it makes the best single change that is not forbidden, uphill if need be, and forbids the way back for a
+while, so that it climbs out of one basin and falls into the next.  After a long time without a new best labelling the
+best one is shaken (a random part of it is drawn anew) and the walk starts from there.
+
+The costs of all labels of all variables are kept up to date, a step touches only the factors around one variable, and
+the choice of the next step is one scan of these costs: thousands of variables are fine, large images are not (use the
+methods made for grids).  There is no bound; ``auto`` adds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from tightmap.energy import energy, unary_argmin
+from tightmap.errors import OptionError
+from tightmap.factors.kernels import add_slice
+from tightmap.graph import Graph
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
+from tightmap.solvers.bcd import initial_costs
+
+WORK = 3_000_000  # cost entries scanned between two looks at the clock
+
+
+@njit(cache=True, nogil=True)
+def _random(state):
+    """xorshift64*: the seed decides everything, on every platform and for every number of threads."""
+    x = state[0]
+    x ^= x >> np.uint64(12)
+    x ^= x << np.uint64(25)
+    x ^= x >> np.uint64(27)
+    state[0] = x
+    return (x * np.uint64(2685821657736338717)) >> np.uint64(33)
+
+
+@njit(cache=True, nogil=True)
+def change_label(g, labels, cost, i, s):
+    """Give variable i label s and bring the costs of its neighbours up to date."""
+    for a in range(g.adj_start[i], g.adj_start[i + 1]):
+        f = g.adj_factor[a]
+        first = g.scope_start[f]
+        for p in range(first, g.scope_start[f + 1]):
+            j = g.scope[p]
+            if j != i:
+                add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], -1.0)
+    labels[i] = s
+    for a in range(g.adj_start[i], g.adj_start[i + 1]):
+        f = g.adj_factor[a]
+        first = g.scope_start[f]
+        for p in range(first, g.scope_start[f + 1]):
+            j = g.scope[p]
+            if j != i:
+                add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], 1.0)
+
+
+@njit(cache=True, nogil=True)
+def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
+    """``steps`` moves; value = [energy now, best energy], relative to any constant; best changes when it falls.
+
+    until[offset[i] + s] is the step before which label s of variable i is forbidden.  Returns the moves since the
+    last improvement.
+    """
+    idle = 0
+    n = len(g.cards)
+    for step in range(clock, clock + steps):
+        chosen = -1
+        label = 0
+        least = np.inf
+        ties = 0
+        free = value[1] - value[0] - 1e-9 * (1.0 + abs(value[1]))  # a change below this is a new best: always allowed
+        for i in range(n):
+            o = g.offset[i]
+            now = labels[i]
+            here = cost[o + now]
+            for s in range(g.cards[i]):
+                d = cost[o + s] - here
+                if d > least or s == now:
+                    continue
+                if until[o + s] > step and d >= free:
+                    continue
+                if d < least:
+                    least = d
+                    chosen = i
+                    label = s
+                    ties = 1
+                else:  # equally good: each with the same probability
+                    ties += 1
+                    if _random(random) % np.uint64(ties) == 0:
+                        chosen = i
+                        label = s
+        if chosen < 0:
+            idle += 1
+            continue
+        until[g.offset[chosen] + labels[chosen]] = step + tenure + _random(random) % np.uint64(10)
+        change_label(g, labels, cost, chosen, label)
+        value[0] += least
+        if value[0] < value[1] - 1e-9 * (1.0 + abs(value[1])):
+            value[1] = value[0]
+            best[:] = labels
+            idle = 0
+        else:
+            idle += 1
+    return idle
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    labels: Labels
+    cost: Vector
+    best: Labels
+    until: np.ndarray
+    random: np.ndarray
+    value: Vector
+    clock: int = 0
+    idle: int = 0
+    rounds: int = 0
+    champion: Labels | None = None
+    champion_energy: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Tabu(Solver):
+    """Options of tabu search.
+
+    patience  steps without a new best labelling before the best one is shaken; 0 chooses by the number of variables
+    rounds    how often to shake before stopping
+    tenure    steps for which a label that was left stays forbidden; 0 chooses by the number of variables
+    strength  share of the variables that a shake draws anew
+    """
+
+    patience: int = 0
+    rounds: int = 20
+    tenure: int = 0
+    strength: float = 0.15
+
+    name: ClassVar[str] = "tabu"
+    summary: ClassVar[str] = "iterated tabu search with kept costs; strong labellings of small or irregular models"
+
+    def __post_init__(self) -> None:
+        if self.patience < 0 or self.rounds < 0 or self.tenure < 0:
+            raise OptionError("tabu: patience, rounds and tenure must be at least 0")
+        if not 0.0 < self.strength <= 1.0:
+            raise OptionError(f"tabu: strength must be in (0, 1], got {self.strength}")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        labels = (init.labels if init.labels is not None else unary_argmin(graph)).astype(np.int64)
+        if init.labels is None and init.relaxed is not None:
+            g = graph.arrays
+            labels = np.array(
+                [int(init.relaxed[g.offset[i] : g.offset[i + 1]].argmax()) for i in range(graph.n)], dtype=np.int64
+            )
+        seed = np.array([context.seed * 2654435761 + 88172645463325252], dtype=np.uint64)
+        state = State(
+            graph,
+            context,
+            labels.copy(),
+            np.empty(len(graph.arrays.unary)),
+            labels.copy(),
+            np.zeros(len(graph.arrays.unary), dtype=np.int64),
+            seed,
+            np.zeros(2),
+        )
+        self._settle(state, labels)
+        return state
+
+    def _settle(self, state: State, labels: Labels) -> None:
+        """Make ``labels`` the present point of the walk, with fresh costs (drift ends here)."""
+        state.labels = labels.copy()
+        initial_costs(state.graph.arrays, state.labels, state.cost)
+        state.value[0] = state.value[1] = energy(state.graph, labels)
+        state.best = labels.copy()
+        state.idle = 0
+
+    def step(self, state: State) -> Progress:
+        graph = state.graph
+        n = graph.n
+        steps = max(1, WORK // max(1, len(graph.arrays.unary)))
+        tenure = self.tenure or max(2, min(n // 4, 10 + n // 100))
+        patience = self.patience or max(1000, 20 * n)
+        before = state.value[1]
+        idle = walk(
+            graph.arrays, state.labels, state.cost, state.best, state.until, state.clock,
+            steps, tenure, state.random, state.value,
+        )  # fmt: skip
+        state.clock += steps
+        state.idle = idle if state.value[1] < before else state.idle + idle
+        if state.value[1] < state.champion_energy:
+            state.champion, state.champion_energy = state.best.copy(), float(state.value[1])
+        done = False
+        if state.idle >= patience:
+            state.rounds += 1
+            done = state.rounds > self.rounds
+            if not done:
+                self._shake(state)
+        return Progress(labels=state.champion, done=done)
+
+    def _shake(self, state: State) -> None:
+        rng = np.random.default_rng((state.context.seed, state.rounds))
+        cards = state.graph.arrays.cards.astype(np.int64)
+        # every third shake is gentle: the neighbourhood of the best labelling is the best place to look
+        share = self.strength * (0.3, 1.0, 2.0)[state.rounds % 3]
+        chosen = rng.random(state.graph.n) < min(1.0, share)
+        labels = np.where(chosen, rng.integers(0, cards), state.champion)
+        self._settle(state, labels)
+
+    def finish(self, state: State) -> Final:
+        return Final(labels=state.champion)
