@@ -2,6 +2,9 @@
 
 from tightmap.problems.images import bad_pixels, disparity_picture, read_image, shrink
 from tightmap.problems.inpainting import inpainting, inpainting_regions
+from tightmap.problems.matching import match_points, matching, random_points, read_matching
+from tightmap.problems.second_order import proposal_disparity, second_order_stereo
+from tightmap.problems.segmentation import nested_regions, segment_image, segmentation
 from tightmap.problems.stereo import STEREO_PRESETS, stereo
 
 __all__ = [
@@ -10,7 +13,16 @@ __all__ = [
     "disparity_picture",
     "inpainting",
     "inpainting_regions",
+    "match_points",
+    "matching",
+    "nested_regions",
+    "proposal_disparity",
+    "random_points",
     "read_image",
+    "read_matching",
+    "second_order_stereo",
+    "segment_image",
+    "segmentation",
     "shrink",
     "stereo",
 ]
