@@ -1,0 +1,349 @@
+"""Kernels on the region graph: reparametrised tables, messages, sweeps, rounding, and the certificate.
+
+Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).  ``buffers`` holds the scratch of one thread: the table of a
+region, a message, and the workspace of the factor kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from tightmap.energy import UNIT, certify
+from tightmap.factors.kernels import minimum, minmarg
+from tightmap.factors.tabulate import tabulate
+from tightmap.graph import FloatArray
+from tightmap.solvers.regions import NODE, STRUCT, TABLE, TRIPLET, Regions
+
+BLOCK = 512  # regions per partial sum of a bound
+
+
+class Buffers(NamedTuple):
+    table: FloatArray
+    vector: FloatArray
+    work: FloatArray
+
+
+def make_buffers(regions: Regions) -> Buffers:
+    largest = max(regions.vector, regions.scratch)
+    return Buffers(np.empty(max(regions.table, largest)), np.empty(largest), np.empty(max(regions.scratch, largest)))
+
+
+@njit(cache=True, nogil=True)
+def fill(g, d, r, neg, skip, table):
+    """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
+    size = d.size[r]
+    n = len(g.cards)
+    mode = d.mode[r]
+    if mode == TABLE:
+        tabulate(g, r - n, table)
+    elif mode == NODE:
+        for x in range(size):
+            table[x] = g.unary[g.offset[r] + x]
+    else:
+        for x in range(size):
+            table[x] = 0.0
+    for k in range(d.in_start[r], d.in_start[r + 1]):
+        a = d.at[d.in_edge[k]]
+        for x in range(size):
+            table[x] -= neg[a + x]
+    for e in range(d.out_start[r], d.out_start[r + 1]):
+        if e != skip:
+            own = neg[d.at[e] : d.at[e] + d.size[d.target[e]]]
+            index = d.maps[d.map_at[e] : d.map_at[e] + size]
+            for x in range(size):
+                table[x] += own[index[x]]
+
+
+@njit(cache=True, nogil=True)
+def _min_plus(a, b, rows, inner, columns, out):
+    """out[r, c] = min over t of a[r, t] + b[t, c]; the innermost loop runs along memory."""
+    for r in range(rows):
+        row = out[r * columns : (r + 1) * columns]
+        for c in range(columns):
+            row[c] = np.inf
+        for t in range(inner):
+            v = a[r * inner + t]
+            for c in range(columns):
+                u = v + b[t * columns + c]
+                row[c] = u if u < row[c] else row[c]
+
+
+@njit(cache=True, nogil=True)
+def _transpose(a, rows, columns, out):
+    for r in range(rows):
+        for c in range(columns):
+            out[c * rows + r] = a[r * columns + c]
+
+
+@njit(cache=True, nogil=True)
+def triplet_marginal(g, d, e, neg, out, work):
+    """Min-marginal of a zero triplet (i, j, k) with edges to ij, ik, jk: one min-plus product of two messages."""
+    r = d.source[e]
+    a = d.out_start[r]
+    s = d.scope_start[r]
+    ni, nj, nk = g.cards[d.scope[s]], g.cards[d.scope[s + 1]], g.cards[d.scope[s + 2]]
+    ij = neg[d.at[a] : d.at[a] + ni * nj]
+    ik = neg[d.at[a + 1] : d.at[a + 1] + ni * nk]
+    jk = neg[d.at[a + 2] : d.at[a + 2] + nj * nk]
+    if e == a:
+        _transpose(jk, nj, nk, work)
+        _min_plus(ik, work, ni, nk, nj, out)
+    elif e == a + 1:
+        _min_plus(ij, jk, ni, nj, nk, out)
+    else:
+        _transpose(ij, ni, nj, work)
+        _min_plus(work, ik, nj, ni, nk, out)
+
+
+@njit(cache=True, nogil=True)
+def marginal(g, d, e, neg, out, buffers):
+    """out[y] = min-marginal of the source of edge e on its target, without the message of e itself."""
+    r = d.source[e]
+    mode = d.mode[r]
+    if mode == STRUCT:
+        starts = d.at[d.out_start[r] : d.out_start[r + 1]]
+        minmarg(g, r - len(g.cards), e - d.out_start[r], neg, starts, out, buffers.work)
+    elif mode == TRIPLET:
+        triplet_marginal(g, d, e, neg, out, buffers.table)
+    else:
+        table = buffers.table
+        fill(g, d, r, neg, e, table)
+        for y in range(d.size[d.target[e]]):
+            out[y] = np.inf
+        index = d.maps[d.map_at[e] : d.map_at[e] + d.size[r]]
+        for x in range(d.size[r]):
+            y = index[x]
+            if table[x] < out[y]:
+                out[y] = table[x]
+
+
+@njit(cache=True, nogil=True)
+def send(g, d, e, neg, buffers):
+    """Recompute the message of edge e, with minimum 0; returns the minimum that was taken off."""
+    out = buffers.vector
+    marginal(g, d, e, neg, out, buffers)
+    size = d.size[d.target[e]]
+    low = out[0]
+    for y in range(1, size):
+        low = min(low, out[y])
+    a = d.at[e]
+    for y in range(size):
+        neg[a + y] = low - out[y]
+    return low
+
+
+@njit(cache=True, nogil=True)
+def sweep(g, d, neg, ahead, begin, end, buffers):
+    """Visit positions begin..end of the sequence, forwards (ahead) or backwards; returns their part of the bound.
+
+    Only after a whole backward pass do the parts add up to the bound of the messages.
+    """
+    low = 0.0
+    for q in range(begin, end):
+        b = d.sequence[q if ahead else len(d.sequence) - 1 - q]
+        weight = d.weight_forward[b] if ahead else d.weight_backward[b]
+        left = weight
+        for k in range(d.in_start[b], d.in_start[b + 1]):
+            e = d.in_edge[k]
+            if ahead:
+                if d.backward[e]:
+                    send(g, d, e, neg, buffers)
+            else:
+                if d.forward[e] or d.counted[e]:
+                    v = send(g, d, e, neg, buffers)
+                    if d.counted[e]:
+                        low += v
+                left -= d.backward[e]
+        size = d.size[b]
+        theta = buffers.table
+        fill(g, d, b, neg, -1, theta)
+        share = 1.0 / weight
+        for x in range(size):
+            theta[x] *= share
+        if not ahead and d.region_counted[b]:
+            least = theta[0]
+            for x in range(1, size):
+                least = min(least, theta[x])
+            low += left * least
+        for k in range(d.in_start[b], d.in_start[b + 1]):
+            e = d.in_edge[k]
+            if (ahead and d.forward[e]) or (not ahead and d.backward[e]):
+                a = d.at[e]
+                for x in range(size):
+                    neg[a + x] += theta[x]
+    return low
+
+
+# ------------------------------------------------------------------------------------------------- rounding
+
+
+@njit(cache=True, nogil=True)
+def _agrees(g, d, r, x, labels):
+    """Does entry x of the table of region r agree with the labels chosen so far?"""
+    for p in range(d.scope_start[r + 1] - 1, d.scope_start[r] - 1, -1):
+        i = d.scope[p]
+        c = g.cards[i]
+        if labels[i] >= 0 and x % c != labels[i]:
+            return False
+        x //= c
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _restricted_triplet(g, d, e, neg, labels, out):
+    r = d.source[e]
+    a = d.out_start[r]
+    i, j, k = d.scope[d.scope_start[r]], d.scope[d.scope_start[r] + 1], d.scope[d.scope_start[r] + 2]
+    nj, nk = g.cards[j], g.cards[k]
+    for y in range(d.size[d.target[e]]):
+        out[y] = np.inf
+    for xi in range(g.cards[i]) if labels[i] < 0 else range(labels[i], labels[i] + 1):
+        for xj in range(nj) if labels[j] < 0 else range(labels[j], labels[j] + 1):
+            for xk in range(nk) if labels[k] < 0 else range(labels[k], labels[k] + 1):
+                ij, ik, jk = xi * nj + xj, xi * nk + xk, xj * nk + xk
+                if e == a:
+                    out[ij] = min(out[ij], neg[d.at[a + 1] + ik] + neg[d.at[a + 2] + jk])
+                elif e == a + 1:
+                    out[ik] = min(out[ik], neg[d.at[a] + ij] + neg[d.at[a + 2] + jk])
+                else:
+                    out[jk] = min(out[jk], neg[d.at[a] + ij] + neg[d.at[a + 1] + ik])
+
+
+@njit(cache=True, nogil=True)
+def _send_restricted(g, d, e, neg, labels, buffers, held, starts):
+    """As send, over the labellings that agree with the labels chosen so far; other entries become 0 (never read)."""
+    r = d.source[e]
+    b = d.target[e]
+    out = buffers.vector
+    size = d.size[b]
+    if d.mode[r] == STRUCT:
+        first = d.out_start[r]
+        k = d.out_start[r + 1] - first
+        at = 0
+        for p in range(k):
+            i = d.target[first + p]
+            starts[p] = at
+            for s in range(g.cards[i]):
+                free = labels[i] < 0 or labels[i] == s
+                held[at + s] = neg[d.at[first + p] + s] if free else np.inf
+            at += g.cards[i]
+        minmarg(g, r - len(g.cards), e - first, held, starts, out, buffers.work)
+    elif d.mode[r] == TRIPLET:
+        _restricted_triplet(g, d, e, neg, labels, out)
+    else:
+        table = buffers.table
+        fill(g, d, r, neg, e, table)
+        for y in range(size):
+            out[y] = np.inf
+        index = d.maps[d.map_at[e] : d.map_at[e] + d.size[r]]
+        for x in range(d.size[r]):
+            if table[x] < out[index[x]] and _agrees(g, d, r, x, labels):
+                out[index[x]] = table[x]
+    low = np.inf
+    for y in range(size):
+        low = min(low, out[y])
+    for y in range(size):
+        neg[d.at[e] + y] = low - out[y] if out[y] < np.inf else 0.0
+
+
+@njit(cache=True, nogil=True)
+def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts):
+    """Label variables in the order of a sweep: each takes its best label given those before it.
+
+    ``neg`` is a copy that is overwritten: regions that contain labelled variables send restricted messages.  ``labels``
+    is -1 where nothing is chosen yet.
+    """
+    for q in range(begin, end):
+        b = d.sequence[q if ahead else len(d.sequence) - 1 - q]
+        for k in range(d.in_start[b], d.in_start[b + 1]):
+            e = d.in_edge[k]
+            r = d.source[e]
+            for p in range(d.scope_start[r], d.scope_start[r + 1]):
+                if labels[d.scope[p]] >= 0:
+                    _send_restricted(g, d, e, neg, labels, buffers, held, starts)
+                    break
+        if d.mode[b] == NODE:
+            theta = buffers.table
+            fill(g, d, b, neg, -1, theta)
+            best = 0
+            for x in range(1, d.size[b]):
+                if theta[x] < theta[best]:
+                    best = x
+            labels[b] = best
+
+
+# ------------------------------------------------------------------------------------------------- the certificate
+
+
+@njit(cache=True, nogil=True)
+def _minimum_of(g, d, r, neg, buffers):
+    """Smallest entry of the reparametrised table of a region."""
+    mode = d.mode[r]
+    first = d.out_start[r]
+    if mode == STRUCT:
+        starts = d.at[first : d.out_start[r + 1]]
+        return minimum(g, r - len(g.cards), neg, starts, buffers.vector, buffers.work)
+    out = buffers.vector
+    size = d.size[r]
+    if mode == TRIPLET:
+        triplet_marginal(g, d, first, neg, out, buffers.table)
+        size = d.size[d.target[first]]
+        for y in range(size):
+            out[y] += neg[d.at[first] + y]
+    else:
+        out = buffers.table
+        fill(g, d, r, neg, -1, out)
+    low = out[0]
+    for x in range(1, size):
+        low = min(low, out[x])
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _largest(neg, a, size):
+    v = 0.0
+    for x in range(a, a + size):
+        v = max(v, abs(neg[x]))
+    return v
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _bounds(g, d, neg, low, error, table, vector, scratch):
+    n = len(g.cards)
+    count = len(d.mode)
+    for b in prange(len(low)):
+        buffers = Buffers(np.empty(table), np.empty(vector), np.empty(scratch))
+        total = 0.0
+        wrong = 0.0
+        for r in range(b * BLOCK, min(count, (b + 1) * BLOCK)):
+            best = _minimum_of(g, d, r, neg, buffers)
+            total += best
+            magnitude = abs(best)
+            terms = 2
+            if r < n:
+                magnitude += _largest(g.unary, g.offset[r], d.size[r])
+            for k in range(d.in_start[r], d.in_start[r + 1]):
+                magnitude += _largest(neg, d.at[d.in_edge[k]], d.size[r])
+                terms += 1
+            for e in range(d.out_start[r], d.out_start[r + 1]):
+                magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
+                terms += 1
+            # the table's own entry at the minimum is |best| plus messages at most; 8: products inside the kernels
+            wrong += (terms + 8.0) * 2.0 * magnitude
+        low[b] = total
+        error[b] = wrong + BLOCK * abs(total)
+
+
+def certified_bound(regions: Regions, neg: FloatArray) -> float:
+    """The certified lower bound of the messages of a region graph."""
+    graph = regions.graph
+    count = (len(regions.dag.mode) + BLOCK - 1) // BLOCK
+    low, error = np.zeros(count), np.zeros(count)
+    sizes = make_buffers(regions)
+    _bounds(graph.arrays, regions.dag, neg, low, error, *(len(b) for b in sizes))
+    raw = math.fsum((graph.constant, *low.tolist()))
+    return certify(graph, raw, UNIT * math.fsum(error.tolist()))
