@@ -68,8 +68,12 @@ def read_npz(source: Source) -> Model:
             f"got {len(unaries)} and {len(clamped)}"
         )
     if unaries.any():
-        for (labels,), nodes in group_rows(cards[:, None]):
-            model.add_unaries(unaries[model.offset[nodes][:, None] + np.arange(labels)], nodes)
+        groups = group_rows(cards[:, None])
+        for (labels,), nodes in groups:
+            if len(groups) == 1:  # no scattering: the array as it is
+                model.add_unaries(unaries.reshape(-1, labels))
+            else:
+                model.add_unaries(unaries[model.offset[nodes][:, None] + np.arange(labels)], nodes)
     model.add_constant(float(archive.get("constant", "fiu", 0)))
     held = np.flatnonzero(clamped >= 0)
     model.clamp(zip(held.tolist(), clamped[held].tolist(), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from tightmap.io.tokens import group_rows
 from tightmap.model import Model
 
 
+Parts = Iterable[npt.NDArray[Any]]
+
+
 class _Streams:
     """The functions and factors written so far."""
 
@@ -37,15 +40,11 @@ class _Streams:
         self.count: dict[int, int] = {}
         self.factors: list[tuple[int, IntArray, IntArray]] = []  # type, function of each factor, scopes
 
-    def add(
-        self, kind: int, scopes: IntArray, index: IntArray, indices: Iterable[IntArray], values: Iterable[FloatArray]
-    ) -> None:
-        """Factors on ``scopes`` that use the new functions number ``index``, given by their two streams."""
+    def add(self, kind: int, scopes: IntArray, index: IntArray, count: int, indices: Parts, values: Parts) -> None:
+        """Factors on ``scopes`` that use the new functions number ``index`` of ``count``, given by their two streams."""
         first = self.count.setdefault(kind, 0)
-        own = self.indices.setdefault(kind, [])
-        before = len(own)
-        own.extend(np.asarray(i, dtype=np.uint64).ravel() for i in indices)
-        self.count[kind] += len(own) - before
+        self.count[kind] += count
+        self.indices.setdefault(kind, []).extend(np.asarray(i, dtype=np.uint64).ravel() for i in indices)
         self.values.setdefault(kind, []).extend(np.asarray(v, dtype=np.float64).ravel() for v in values)
         self.factors.append((kind, index + first, scopes))
 
@@ -53,7 +52,7 @@ class _Streams:
         """Factors on ascending scopes that share a pool of C-order tables."""
         shape = pool.shape[1:]
         flat = np.ascontiguousarray(pool.transpose(0, *range(len(shape), 0, -1)))
-        self.add(ids.EXPLICIT, scopes, index, [np.array([len(shape), *shape])] * len(pool), flat)
+        self.add(ids.EXPLICIT, scopes, index, len(pool), [np.tile([len(shape), *shape], len(pool))], [flat])
 
 
 def write_opengm(model: Model, stream: IO[bytes], suffix: str, *, group: str = "gm") -> None:
@@ -149,7 +148,7 @@ def _pairs(streams: _Streams, model: Model, kind: int, scopes: IntArray, values:
         return
     keys = np.concatenate([model.cardinalities[scopes], values], axis=1)
     distinct, index = np.unique(keys, axis=0, return_inverse=True)
-    streams.add(kind, scopes, index.reshape(-1), distinct[:, :2], distinct[:, 2:])
+    streams.add(kind, scopes, index.reshape(-1), len(distinct), [distinct[:, :2]], [distinct[:, 2:]])
 
 
 def _pn_potts(streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntArray, weights: FloatArray) -> None:
@@ -160,7 +159,8 @@ def _pn_potts(streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntA
     shapes = distinct[:, :k].astype(np.int64)
     if (block.costs[1:] == block.costs[1]).all():
         values = distinct[:, k:] * block.costs[[1, 0]]
-        streams.add(ids.POTTS_N, scopes, index, [np.array([k, *s]) for s in shapes.tolist()], values)
+        heads = np.concatenate([np.full((len(shapes), 1), k), shapes], axis=1)
+        streams.add(ids.POTTS_N, scopes, index, len(shapes), [heads], [values])
         return
     indices, numbers = [], []  # costs that depend on the common label: a default and one exception per label
     for shape, weight in zip(shapes.tolist(), distinct[:, k].tolist(), strict=True):
@@ -169,7 +169,7 @@ def _pn_potts(streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntA
         labels = np.arange(min(shape))
         indices.append(np.concatenate([[k, *shape, len(labels)], labels * int(strides.astype(np.int64).sum())]))
         numbers.append(weight * np.concatenate([block.costs[:1], block.costs[1 + labels]]))
-    streams.add(ids.SPARSE, scopes, index, indices, numbers)
+    streams.add(ids.SPARSE, scopes, index, len(shapes), indices, numbers)
 
 
 def _patterns(streams: _Streams, model: Model, block: PatternBlock, scopes: IntArray, weights: FloatArray) -> None:
@@ -183,7 +183,7 @@ def _patterns(streams: _Streams, model: Model, block: PatternBlock, scopes: IntA
         keys = np.concatenate([model.cardinalities[own], weights[part][:, None]], axis=1)
         distinct, index = np.unique(keys, axis=0, return_inverse=True)
         heads = [np.array([block.arity, *s]) for s in distinct[:, :-1].astype(np.int64).tolist()]
-        streams.add(ids.POTTS_G, own, index.reshape(-1), heads, [w * values for w in distinct[:, -1]])
+        streams.add(ids.POTTS_G, own, index.reshape(-1), len(distinct), heads, [w * values for w in distinct[:, -1]])
 
 
 def _sparse(streams: _Streams, block: SparseBlock, scopes: IntArray, weights: FloatArray) -> None:
@@ -196,4 +196,5 @@ def _sparse(streams: _Streams, block: SparseBlock, scopes: IntArray, weights: Fl
         distinct, index = np.unique(weights[part], return_inverse=True)
         with np.errstate(invalid="ignore"):
             values = [w * numbers if w else np.zeros_like(numbers) for w in distinct]
-        streams.add(ids.SPARSE, scopes[part][:, list(turn)], index.reshape(-1), [head] * len(distinct), values)
+        own = scopes[part][:, list(turn)]
+        streams.add(ids.SPARSE, own, index.reshape(-1), len(distinct), [head] * len(distinct), values)
