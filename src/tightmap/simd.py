@@ -41,14 +41,36 @@ def _mask(lanes: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
 
 
-def _pointer(context: Any, builder: Any, arytype: types.Array, ary: Any, index: Any) -> Any:
-    data = cgutils.create_struct_proxy(arytype)(context, builder, ary).data
+def _data(context: Any, builder: Any, arytype: Any, ary: Any) -> Any:
+    return ary if isinstance(arytype, types.CPointer) else cgutils.create_struct_proxy(arytype)(context, builder, ary).data
+
+
+def _pointer(context: Any, builder: Any, arytype: Any, ary: Any, index: Any) -> Any:
     vector = context.get_value_type(Vec(arytype.dtype))
-    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+    return builder.bitcast(builder.gep(_data(context, builder, arytype, ary), [index]), vector.as_pointer())
+
+
+def _is_plain(ary: Any) -> bool:
+    """A contiguous array, or the pointer to one."""
+    return isinstance(ary, types.CPointer) or (isinstance(ary, types.Array) and ary.ndim == 1 and ary.layout == "C")
 
 
 def _is_lane_array(ary: Any) -> bool:
-    return isinstance(ary, types.Array) and ary.ndim == 1 and ary.layout == "C" and isinstance(ary.dtype, types.Float)
+    return _is_plain(ary) and isinstance(ary.dtype, types.Float)
+
+
+@intrinsic
+def pointer(typingctx, ary):
+    """Where an array's elements are.  Numba counts references to arrays at every call and assignment; of a pointer it
+    does not, which is what inner loops over many small arrays need.  The array itself has to be kept by the caller.
+    """
+    if not (isinstance(ary, types.Array) and _is_plain(ary)):
+        return None
+
+    def codegen(context, builder, sig, args):
+        return _data(context, builder, sig.args[0], args[0])
+
+    return types.CPointer(ary.dtype)(ary), codegen
 
 
 @intrinsic
@@ -81,13 +103,12 @@ def store(typingctx, ary, index, value):
 
 @intrinsic
 def get(typingctx, ary, index):
-    """One element of an array; unlike ary[index] without the test for a negative index."""
-    if not _is_lane_array(ary):
+    """One element of an array or behind a pointer; unlike ary[index] without the test for a negative index."""
+    if not _is_plain(ary):
         return None
 
     def codegen(context, builder, sig, args):
-        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]]))
+        return builder.load(builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]))
 
     return ary.dtype(ary, types.intp), codegen
 
@@ -95,15 +116,14 @@ def get(typingctx, ary, index):
 @intrinsic
 def put(typingctx, ary, index, value):
     """ary[index] = value, without the test for a negative index."""
-    if not (_is_lane_array(ary) and value == ary.dtype):
+    if not _is_plain(ary):
         return None
 
     def codegen(context, builder, sig, args):
-        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-        builder.store(args[2], builder.gep(data, [args[1]]))
+        builder.store(args[2], builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]))
         return context.get_dummy_value()
 
-    return types.none(ary, types.intp, value), codegen
+    return types.none(ary, types.intp, ary.dtype), codegen
 
 
 @intrinsic
@@ -269,5 +289,24 @@ def lane_sum(typingctx, value):
         for k in range(1, LANES):
             total = builder.fadd(total, builder.extract_element(args[0], ir.Constant(ir.IntType(32), k)))
         return total
+
+    return value.dtype(value), codegen
+
+
+@intrinsic
+def lane_min(typingctx, value):
+    """The smallest lane."""
+    if not isinstance(value, Vec):
+        return None
+
+    def codegen(context, builder, sig, args):
+        vector = args[0]
+        undefined = ir.Constant(context.get_value_type(sig.args[0]), ir.Undefined)
+        half = LANES // 2
+        while half:
+            other = builder.shuffle_vector(vector, undefined, _mask([(i + half) % LANES for i in range(LANES)]))
+            vector = builder.select(builder.fcmp_ordered("<", vector, other), vector, other)
+            half //= 2
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
     return value.dtype(value), codegen

@@ -44,6 +44,7 @@ from tightmap.solvers.trws_grid_bound import bound_sweep
 from tightmap.stencil import Stencil, find_stencil
 
 BLOCK = 16  # iterations between two certificates of a grid, and between two looks at the convergence
+RETRY = 4  # blocks after which a rounding that is no record is polished all the same
 SPAN = 2  # blocks over which the bound has to gain
 STEP = 1_000_000  # message entries computed in one step, about
 DOUBLE_BELOW = 1 << 20  # message entries up to which a grid keeps them in float64
@@ -64,9 +65,12 @@ class GeneralEngine:
 
     def iterate(self, count: int, rounding: bool, certify: bool) -> tuple[float, float]:
         """Iterations; returns the bound without the constant, and the error that rounding can have made in it."""
-        self.best_energy, low, size = general.run(
-            self.graph.arrays, self.sweeper, count, rounding, self.labels, self.best, self.best_energy
-        )
+        low, size = -math.inf, 0.0
+        for k in range(2 * count):
+            energy, low, size = general.half_sweep(self.graph, self.sweeper, k % 2 == 0, self.labels, rounding)
+            if rounding and energy < self.best_energy:
+                self.best_energy = energy
+                self.best[:] = self.labels
         return low, UNIT * (size + 4.0 * (self.graph.n + self.graph.m) * abs(low))
 
     def accept(self, messages: FloatArray) -> None:
@@ -185,7 +189,7 @@ class State:
     engine: GridEngine | GeneralEngine
     iteration: int = 0
     history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
-    polished: float = math.inf
+    record: float = math.inf  # of the roundings
     bound: float = -math.inf
     certified_at: int = 0
 
@@ -255,7 +259,7 @@ class TRWS(Solver):
             state.bound = certify(graph, graph.constant + raw, error)
             progress.bound = state.bound
             state.certified_at = state.iteration
-        if rounding and (ends or certify_now):
+        if ends or (rounding and certify_now):
             progress.labels = self._candidate(state)
         if ends:
             state.history.append(graph.constant + raw)
@@ -264,11 +268,14 @@ class TRWS(Solver):
                 progress.done = now - before <= self.tolerance * max(1.0, abs(now))
         return progress
 
-    def _candidate(self, state: State) -> Labels:
+    def _candidate(self, state: State) -> Labels | None:
+        """The best rounding since the last candidate, polished where it promises something: a record, or now and then."""
         engine = state.engine
-        labels = engine.best
-        engine.best_energy = math.inf
-        return local_minimum(state.graph, labels) if self.polish else labels.copy()
+        energy, engine.best_energy = engine.best_energy, math.inf
+        if energy >= state.record and state.iteration % (RETRY * BLOCK):
+            return None
+        state.record = min(state.record, energy)
+        return local_minimum(state.graph, engine.best) if self.polish else engine.best.copy()
 
     def finish(self, state: State) -> Final:
         engine, graph = state.engine, state.graph

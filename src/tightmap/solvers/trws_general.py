@@ -23,8 +23,11 @@ import numpy.typing as npt
 from numba import njit
 
 from tightmap.energy import message_offsets
+from tightmap.factors.difference import difference_minmarg
 from tightmap.factors.kernels import add_slice, minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.simd import LANES, get, pointer, put
+from tightmap.solvers.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
 
 
 class Sweeper(NamedTuple):
@@ -61,111 +64,119 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     )
 
 
-@njit(cache=True, nogil=True)
-def _round(g, sweeper, i, towards, labels, cost, known):
-    """Label of node i given those chosen before it and the messages from the others; returns its share of the energy."""
-    c = g.cards[i]
-    known[:c] = g.unary[g.offset[i] : g.offset[i + 1]]
-    cost[:c] = 0.0
-    for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
-        if sweeper.later[a] == towards:
-            base = sweeper.start[f]
-            for s in range(c):
-                cost[s] += sweeper.messages[base + s]
-        else:
-            add_slice(g, f, g.adj_pos[a], labels, known, 1.0)
-    best = 0
-    for s in range(c):
-        cost[s] += known[s]
-        if cost[s] < cost[best]:
-            best = s
-    labels[i] = best
-    return known[best]
+def _make(EXOTIC):
+    """The pass for Potts, dense, linear and quadratic factors, or with the kernels of every other kind as well.
 
-
-@njit(cache=True, nogil=True)
-def half_sweep(g, sweeper, towards, labels, rounding):
-    """One pass, forward (towards = 1) or backward (0); returns energy of the labels chosen, bound and size."""
-    messages = sweeper.messages
-    widest = g.cards.max()
-    total = np.empty(widest)
-    h = np.empty(widest)
-    out = np.empty(widest)
-    work = np.empty(sweeper.scratch)
-    at = np.zeros(2, np.int64)
-    n = len(sweeper.order)
-    energy = 0.0
-    bound = 0.0
-    size = 0.0
-    for k in range(n):
-        i = sweeper.order[k] if towards == 1 else sweeper.order[n - 1 - k]
-        c = g.cards[i]
-        if rounding:
-            energy += _round(g, sweeper, i, towards, labels, h, out)
-        degree = g.adj_start[i + 1] - g.adj_start[i]
-        largest = 0.0
-        for s in range(c):
-            u = g.unary[g.offset[i] + s]
-            total[s] = u
-            largest = max(largest, abs(u))
-        for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            base = sweeper.start[g.adj_factor[a]]
-            peak = 0.0
-            for s in range(c):
-                v = messages[base + s]
-                total[s] += v
-                peak = max(peak, abs(v))
-            largest += peak
-        gamma = sweeper.gamma[i]
-        if towards == 0:
-            low = total[0]
-            for s in range(1, c):
-                low = min(low, total[s])
-            left = 1.0 - gamma * sweeper.earlier[i]
-            if sweeper.earlier[i] * gamma == 1.0:
-                left = 0.0
-            bound += left * low
-            size += 4.0 * (degree + 2) * largest + abs(low)
-        for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            if sweeper.later[a] != towards:
-                continue
-            f = g.adj_factor[a]
-            p = g.adj_pos[a]
-            base = sweeper.start[f]
-            for s in range(c):
-                h[s] = gamma * total[s] - messages[base + s]
-            minmarg(g, f, 1 - p, h, at, out, work)
-            j = g.scope[g.scope_start[f] + 1 - p]
-            d = g.cards[j]
-            delta = out[0]
-            for t in range(1, d):
-                delta = min(delta, out[t])
-            peak = 0.0
-            for t in range(d):
-                v = out[t] - delta
-                messages[base + t] = v
-                peak = max(peak, v)
-            bound += delta
-            size += (8.0 + 2.0 * c) * (2.0 * largest + abs(delta) + peak)
-    return energy, bound, size
-
-
-@njit(cache=True, nogil=True)
-def run(g, sweeper, iterations, rounding, labels, best, best_energy):
-    """Iterations with rounding in both passes; ``best`` is replaced by better labellings.
-
-    Returns the best energy (without the constant), and bound and size of the last pass.
+    Compiling those takes longer than solving most models, and few pairwise models need them.
     """
-    bound = 0.0
-    size = 0.0
-    for _ in range(iterations):
-        for towards in (1, 0):
-            value, bound, size = half_sweep(g, sweeper, towards, labels, rounding)
-            if rounding and value < best_energy:
-                best_energy = value
-                best[:] = labels
-    return best_energy, bound, size
+
+    @njit(cache=True, nogil=True)
+    def half_sweep(g, sweeper, towards, labels, rounding):
+        """One pass, forward (towards = 1) or backward (0); returns energy of the labels chosen, bound and size.
+
+        With rounding, a node first takes its best label given the neighbours labelled before it and the messages of the
+        others.  Arrays are read through pointers: see simd.pointer.
+        """
+        # scratch vectors as arrays, for the kernels that take arrays, and as pointers
+        widest = max(g.cards.max(), LANES)
+        h_array, out_array, work = np.empty(widest), np.empty(widest), np.empty(sweeper.scratch)
+        total_array, zeros = np.empty(widest), np.zeros(2, np.int64)
+        total, h, out = pointer(total_array), pointer(h_array), pointer(out_array)
+        messages, unary, params = pointer(sweeper.messages), pointer(g.unary), pointer(g.params)
+        cards, offset, adj_start = pointer(g.cards), pointer(g.offset), pointer(g.adj_start)
+        adj_factor, adj_pos, later = pointer(g.adj_factor), pointer(g.adj_pos), pointer(sweeper.later)
+        kinds, scope, weight, param = pointer(g.kind), pointer(g.scope), pointer(g.weight), pointer(g.param)
+        start, order, x = pointer(sweeper.start), pointer(sweeper.order), pointer(labels)
+        gammas, earliers = pointer(sweeper.gamma), pointer(sweeper.earlier)
+        n = len(sweeper.order)
+        energy = 0.0
+        bound = 0.0
+        size = 0.0
+        for k in range(n):
+            i = get(order, k if towards == 1 else n - 1 - k)
+            c = np.int64(get(cards, i))
+            o = get(offset, i)
+            begin, end = get(adj_start, i), get(adj_start, i + 1)
+            if rounding:
+                for s in range(c):
+                    put(out, s, get(unary, o + s))
+                    put(h, s, 0.0)
+                for a in range(begin, end):
+                    f = np.int64(get(adj_factor, a))
+                    if get(later, a) == towards:
+                        add_to(h, messages, get(start, f), c)
+                    else:
+                        kind, p = get(kinds, f), np.int64(get(adj_pos, a))
+                        if not EXOTIC or kind <= QUADRATIC:
+                            j = get(scope, 2 * f + 1 - p)
+                            w, d = get(weight, f), np.int64(get(cards, j))
+                            add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
+                        else:
+                            add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, out_array, 1.0)
+                best = 0
+                low = np.inf
+                for s in range(c):
+                    v = get(h, s) + get(out, s)
+                    if v < low:
+                        low = v
+                        best = s
+                put(x, i, best)
+                energy += get(out, best)
+            largest = 0.0
+            for s in range(c):
+                u = get(unary, o + s)
+                put(total, s, u)
+                u = abs(u)
+                largest = u if u > largest else largest
+            for a in range(begin, end):
+                largest += add_to(total, messages, get(start, get(adj_factor, a)), c)
+            gamma = get(gammas, i)
+            if towards == 0:
+                low = lowest(total, c)
+                earlier = get(earliers, i)
+                if earlier * gamma != 1.0:  # the share that no edge takes
+                    bound += (1.0 - gamma * earlier) * low
+                size += 4.0 * (end - begin + 2) * largest + abs(low)
+            for a in range(begin, end):
+                if get(later, a) != towards:
+                    continue
+                f = np.int64(get(adj_factor, a))
+                p = np.int64(get(adj_pos, a))
+                kind = get(kinds, f)
+                base = get(start, f)
+                d = np.int64(get(cards, get(scope, 2 * f + 1 - p)))
+                for s in range(c):
+                    put(h, s, gamma * get(total, s) - get(messages, base + s))
+                if kind <= POTTS:
+                    plain_message(kind, p, params, get(param, f), get(weight, f), h, c, d, out)
+                elif not EXOTIC or kind <= QUADRATIC:
+                    w, limit = get(weight, f), get(params, get(param, f))
+                    difference_minmarg(d, c, w, kind == QUADRATIC, limit, h_array, 0, out_array, work)
+                else:
+                    minmarg(g, f, 1 - p, h_array, zeros, out_array, work)
+                delta = lowest(out, d)
+                peak = 0.0
+                for t in range(d):
+                    v = get(out, t) - delta
+                    put(messages, base + t, v)
+                    peak = v if v > peak else peak
+                bound += delta
+                size += (8.0 + 2.0 * c) * (2.0 * largest + abs(delta) + peak)
+        return energy, bound, size
+
+    return half_sweep
+
+
+_plain, _exotic = _make(False), _make(True)
+
+
+def half_sweep(
+    graph: Graph, sweeper: Sweeper, forward: bool, labels: npt.NDArray[np.int64], rounding: bool
+) -> tuple[float, float, float]:
+    """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant)."""
+    kernel = _exotic if graph.arrays.kind.max(initial=0) > QUADRATIC else _plain
+    energy, bound, size = kernel(graph.arrays, sweeper, int(forward), labels, rounding)
+    return energy, bound, size
 
 
 @njit(cache=True, nogil=True)
