@@ -393,6 +393,11 @@ class Model:
             f"order {self.max_order})"
         )
 
+    def _repr_html_(self) -> str:
+        from tightmap.notebook import model_html
+
+        return model_html(self)
+
     # ------------------------------------------------------------------ checking
 
     def _append(self, block: Block) -> None:

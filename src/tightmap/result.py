@@ -74,3 +74,8 @@ class Result:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _repr_html_(self) -> str:
+        from tightmap.notebook import result_html
+
+        return result_html(self)
