@@ -53,7 +53,7 @@ UAI_ERRORS = {
     "MARKOV 2\n2 2\n1\n2 0 2\n4 1 1 1 1": r"token 8 \(line 4, byte 19\).*variable.*0\.\.1.*'2'",
     "MARKOV 2 2 2 1 2 0 0 4 1 1 1 1": "distinct variables.*twice",
     "MARKOV 2 2 2 1 2 0 1 3 1 1 1": "token 9 .*4 entries for the table of function 0, got 3",
-    "MARKOV 2 2 2 1 2 0 1 4 1 1 1": "table of function 0",
+    "MARKOV 2 2 2 1 2 0 1 4 1 1 1": "token 9 .*table of function 0: 4 items to follow, got only 3 tokens",
     "MARKOV 2 2 2 1 2 0 1 4 1 1 nan 1": "token 12 .*number, got 'nan'",
     "MARKOV 2 2 2 1 2 0 1 4 1 1 x 1": "token 12 .*number, got 'x'",
     "MARKOV 2 2 2 1 2 0 1 4 1 1 -1 1": "token 12 .*potential.*values=\"cost\".*'-1'",

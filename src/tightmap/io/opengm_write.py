@@ -27,7 +27,6 @@ from tightmap.io.source import check_entries
 from tightmap.io.tokens import group_rows
 from tightmap.model import Model
 
-
 Parts = Iterable[npt.NDArray[Any]]
 
 
@@ -41,7 +40,7 @@ class _Streams:
         self.factors: list[tuple[int, IntArray, IntArray]] = []  # type, function of each factor, scopes
 
     def add(self, kind: int, scopes: IntArray, index: IntArray, count: int, indices: Parts, values: Parts) -> None:
-        """Factors on ``scopes`` that use the new functions number ``index`` of ``count``, given by their two streams."""
+        """Factors on ``scopes`` that use number ``index`` of ``count`` new functions, given by their two streams."""
         first = self.count.setdefault(kind, 0)
         self.count[kind] += count
         self.indices.setdefault(kind, []).extend(np.asarray(i, dtype=np.uint64).ravel() for i in indices)

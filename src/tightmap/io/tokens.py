@@ -146,7 +146,11 @@ class Tokens:
         """Starts and lengths of records ``length item item ...`` that follow each other; moves behind the last."""
         starts, lengths, self.at = chase(self.values, self.at, number)
         if len(starts) < number:
-            self.fail(self.at, f"{what} {len(starts)}: a number of items that fits in the file")
+            length = self.values[self.at] if self.at < len(self) else -1.0
+            if length > 0 and length == np.floor(length):
+                rest = f"only {len(self) - self.at - 1} tokens before the end of the file"
+                self.fail(self.at, f"{what} {len(starts)}: {length:.0f} items to follow", rest)
+            self.fail(self.at, f"{what} {len(starts)}: a number of items")
         return starts + 1, lengths
 
     def end(self) -> None:
