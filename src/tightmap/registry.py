@@ -19,8 +19,10 @@ METHODS: dict[str, str] = {
     "auto": "tightmap.solvers.auto:Auto",
     "bcd": "tightmap.solvers.bcd:BCD",
     "tabu": "tightmap.solvers.tabu:Tabu",
+    "anneal": "tightmap.solvers.anneal:Anneal",
     "pgd": "tightmap.solvers.pgd:PGD",
     "fw": "tightmap.solvers.fw:FrankWolfe",
+    "trws": "tightmap.solvers.trws:TRWS",
     "srmp": "tightmap.solvers.srmp:SRMP",
 }
 

@@ -1,0 +1,186 @@
+"""Descent on relaxed vectors with a line search: the machine that projected gradient, Frank-Wolfe and CQP share.
+
+    minimise F(x) = E(x) + sum_i ( x_i' D_i x_i - d_i' x_i )   over the product of simplices,   D_i = diag(d_i),
+
+with d = 0 for the tight relaxation (paper §3) and the d of ``cqp.py`` for the convex one.  ``Descent`` owns a point with
+its gradient and its value, makes one iteration at a time, and says when it has converged: the Frank-Wolfe gap
+sum_i <g_i, x_i> - min g_i is zero exactly at stationary points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from tightmap.energy import BLOCK as FACTOR_BLOCK
+from tightmap.energy import gradient, multilinear_energy
+from tightmap.factors.kernels import workspace
+from tightmap.graph import Arrays, Graph
+from tightmap.solvers import segment as kernels
+from tightmap.solvers.base import Vector
+from tightmap.solvers.line_search import Segment, quadratic, sample_points, segment
+
+PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
+REFRESH = 100  # iterations after which gradient and value are computed afresh, so that rounding errors do not add up
+STALL_SPAN, STALL_SIZE = 10, 1e-9  # converged when the value falls by less than this part of itself over the span
+BETA_RANGE = 1e3  # spectral steps stay within this factor of 1 / scale
+
+
+class Descent:
+    """One point on its way down.
+
+    rule        PLAIN or PAIRWISE Frank-Wolfe, or PROJECTED gradient
+    line_search "exact", "armijo" or "diminishing" (paper §3: alpha = 2 / (k + 2) for Frank-Wolfe; alpha = 1 and
+                beta = 1 / sqrt(k + 1) for projected gradient)
+    spectral    Barzilai-Borwein length of the gradient step instead of 1 / scale
+    diagonal    d, or an empty vector
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        arrays: Arrays,
+        rule: int,
+        line_search: str,
+        spectral: bool,
+        tolerance: float,
+        iterations: int,
+        diagonal: Vector | None = None,
+    ) -> None:
+        self.graph, self.arrays, self.rule = graph, arrays, rule
+        self.line_search, self.spectral, self.tolerance, self.iterations = line_search, spectral, tolerance, iterations
+        self.diagonal = np.zeros(0) if diagonal is None else diagonal
+        self.order = graph.order
+        self.searched = _with_arrays(graph, arrays)
+        self.scratch = workspace(arrays)
+        size, n = len(arrays.unary), graph.n
+        self.x, self.grad = np.zeros(size), np.zeros(size)
+        self.r, self.h = np.zeros(size), np.zeros(size)
+        self.moved, self.touched = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+        self.sums = np.zeros(((n + kernels.BLOCK - 1) // kernels.BLOCK, 3))
+        self.points = sample_points(self.order)
+        self.count = 0
+
+    # --------------------------------------------------------------------------------------------- one start
+
+    def begin(self, x: Vector) -> None:
+        """Start again from relaxed vectors."""
+        self.x[:] = x
+        self.count, self.alpha, self.gap = 0, 0.0, math.inf
+        self.refresh()
+        self.scale = _typical_range(self.arrays, self.grad)
+        self.beta = 1.0 / self.scale
+        self.values: deque[float] = deque([self.value], maxlen=STALL_SPAN + 1)
+
+    def refresh(self) -> None:
+        """Gradient and value at x from scratch; every variable is looked at again."""
+        g = self.arrays
+        self.grad[:] = gradient(self.searched, self.x)
+        if self.order <= 2:
+            # E = constant + <unary, x> + <H x, x> / 2 and grad = unary + H x
+            self.value = self.graph.constant + 0.5 * float((g.unary + self.grad) @ self.x)
+        else:
+            self.value = multilinear_energy(self.searched, self.x)
+        if len(self.diagonal):
+            self.value += float((self.diagonal * self.x) @ (self.x - 1.0))
+            self.grad += self.diagonal * (2.0 * self.x - 1.0)
+        self.alpha = 0.0
+        self.r[:] = 0.0
+        self.moved[:], self.touched[:] = 0, 1
+
+    def settle(self) -> Vector:
+        """Take the pending step; the vectors after it."""
+        kernels.settle(
+            self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha
+        )
+        self.alpha = 0.0
+        return self.x
+
+    # ----------------------------------------------------------------------------------------- one iteration
+
+    def iterate(self) -> bool:
+        """One iteration; False when the point has converged (or cannot descend) and nothing was done."""
+        if self.count >= self.iterations or self._stalled():
+            return False
+        if self.count and self.count % REFRESH == 0:
+            self.settle()
+            self.refresh()
+        if self.line_search == "diminishing" and self.rule == PROJECTED:
+            self.beta = 1.0 / (self.scale * math.sqrt(self.count + 1.0))
+        kernels.direct(
+            self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched,
+            self.alpha, self.rule, self.beta, self.sums,
+        )  # fmt: skip
+        self.alpha = 0.0
+        self.gap, slope, square = (float(v) for v in self.sums.sum(axis=0))
+        if self.gap <= self.tolerance * (1.0 + abs(self.value)) or square == 0.0:
+            return False
+        alpha, change = self._pairs(slope, square) if self.order <= 2 else self._any_order(slope, square)
+        if alpha == 0.0:
+            return False
+        self.value += change
+        self.values.append(self.value)
+        self.count += 1
+        return True
+
+    def _pairs(self, slope: float, square: float) -> tuple[float, float]:
+        """Line search with h = H r; the step stays pending until the next direction is chosen."""
+        kernels.respond(
+            self.arrays, self.r, self.h, self.moved, self.touched, self.diagonal, self.scratch, self.sums
+        )
+        bend = float(self.sums[:, 0].sum())
+        self.alpha, change = self._step(quadratic(slope, 0.5 * bend))
+        self._spectral_step(square, bend)
+        return self.alpha, change
+
+    def _any_order(self, slope: float, square: float) -> tuple[float, float]:
+        """Line search by sampling the energy; then the gradient is computed where it has changed."""
+        g = self.arrays
+        blocks = (self.graph.m + FACTOR_BLOCK - 1) // FACTOR_BLOCK
+        sums = np.zeros((blocks, len(self.points)))
+        kernels.sample(g, self.x, self.r, self.moved, self.points, self.scratch, sums)
+        values = sums.sum(axis=0) + self.points * float(g.unary @ self.r)
+        alpha, change = self._step(segment(self.order, slope, values))
+        if alpha > 0.0:
+            self.alpha = alpha
+            self.settle()
+            kernels.regradient(
+                g, self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums
+            )
+            self._spectral_step(square, float(self.sums[:, 0].sum()) / alpha)
+        return alpha, change
+
+    def _step(self, along: Segment) -> tuple[float, float]:
+        if self.line_search == "exact":
+            return along.minimise()
+        if self.line_search == "armijo":
+            return along.armijo()
+        alpha = 1.0 if self.rule == PROJECTED else 2.0 / (self.count + 2.0)
+        return alpha, along.value(alpha)
+
+    def _spectral_step(self, square: float, bend: float) -> None:
+        """beta = <dx, dx> / <dx, dg>; where the energy bends down along the step, as far as is allowed."""
+        if self.spectral:
+            longest = BETA_RANGE / self.scale
+            self.beta = min(longest, max(square / bend, 1.0 / (BETA_RANGE * self.scale))) if bend > 0.0 else longest
+
+    def _stalled(self) -> bool:
+        if self.line_search == "diminishing" or len(self.values) <= STALL_SPAN:
+            return False
+        return self.values[0] - self.values[-1] < STALL_SIZE * (1.0 + abs(self.values[-1]))
+
+
+def _with_arrays(graph: Graph, arrays: Arrays) -> Graph:
+    """The graph with the arrays of the search, for functions that take a Graph."""
+    from dataclasses import replace
+
+    return graph if arrays is graph.arrays else replace(graph, arrays=arrays)
+
+
+def _typical_range(g: Arrays, grad: Vector) -> float:
+    """Median over the variables of the spread of their derivatives: the unit in which gradient steps are measured."""
+    spread = np.maximum.reduceat(grad, g.offset[:-1]) - np.minimum.reduceat(grad, g.offset[:-1])
+    spread = spread[spread > 0.0]
+    return float(np.median(spread)) if len(spread) else 1.0
