@@ -42,7 +42,9 @@ def _mask(lanes: list[int]) -> ir.Constant:
 
 
 def _data(context: Any, builder: Any, arytype: Any, ary: Any) -> Any:
-    return ary if isinstance(arytype, types.CPointer) else cgutils.create_struct_proxy(arytype)(context, builder, ary).data
+    return (
+        ary if isinstance(arytype, types.CPointer) else cgutils.create_struct_proxy(arytype)(context, builder, ary).data
+    )
 
 
 def _pointer(context: Any, builder: Any, arytype: Any, ary: Any, index: Any) -> Any:

@@ -126,7 +126,7 @@ def plain_message(kind, p, params, param, w, h, c, d, out):
 
 @njit(nogil=True, forceinline=True)
 def add_plain_row(kind, p, params, param, w, other, c, d, cost):
-    """cost(s) += cost of an edge of kind 0 to 3 when the variable at position p (c labels) takes s, the other ``other``."""
+    """cost(s) += cost of an edge of kind 0 to 3 between label s of the variable at position p and label ``other``."""
     if kind == DENSE:
         if p == 0:
             for s in range(c):

@@ -1,10 +1,10 @@
 """TRW-S: sequential tree-reweighted message passing for pairwise models (algorithms.md, 1.6).
 
 The nodes are visited in order and back again.  Each visit gathers the messages of all neighbours, shares the sum out
-evenly over the monotone chains that pass through the node, and sends the min-marginals on.  The lower bound never falls,
-is at most that of the local polytope, and is exact on forests after one iteration.  Labellings are rounded inside both
-passes (a node takes its best label given the neighbours labelled before it and the messages of the others), and the
-best one of every few iterations is polished by coordinate descent.
+evenly over the monotone chains that pass through the node, and sends the min-marginals on.  The lower bound never
+falls, is at most that of the local polytope, and becomes exact on forests (on chains after one iteration).  Labellings
+are rounded inside both passes (a node takes its best label given the neighbours labelled before it and the messages of
+the others), and the best one of every few iterations is polished by coordinate descent.
 
 Two engines share the work:
   * 4-connected grids with one truncated linear, quadratic or Potts table: eight rows at a time, float32 or float64
@@ -16,7 +16,8 @@ Neither the labels nor the bound depend on the number of threads.
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -97,10 +98,10 @@ class GridEngine:
         self.best = np.zeros(graph.n, dtype=np.int64)
         self.best_energy = math.inf
 
-    def _together(self, kernel: Any, *arguments: Any) -> None:
+    def _together(self, kernel: Callable[..., None], *arguments: Any) -> None:
         """Run a kernel on all threads."""
         progress = np.zeros(self.grid.strips * LANES, dtype=np.int64)
-        others = []
+        others: list[Future[None]] = []
         if self.pool is not None:
             for thread in range(1, self.threads):
                 others.append(self.pool.submit(kernel, *arguments, thread, self.threads, progress))
@@ -250,7 +251,7 @@ class TRWS(Solver):
             count = max(1, min(count, state.context.max_iterations - state.iteration))
         first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
         ends = done + count == BLOCK
-        rounding = self.rounding > 0 and state.iteration % self.rounding < count or (self.rounding == 0 and ends)
+        rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_count() == 1)
         raw, error = engine.iterate(count, rounding, certify_now)
         state.iteration += count
@@ -269,7 +270,7 @@ class TRWS(Solver):
         return progress
 
     def _candidate(self, state: State) -> Labels | None:
-        """The best rounding since the last candidate, polished where it promises something: a record, or now and then."""
+        """The best rounding since the last candidate, polished; None unless it is a record, or one is due."""
         engine = state.engine
         energy, engine.best_energy = engine.best_energy, math.inf
         if energy >= state.record and state.iteration % (RETRY * BLOCK):

@@ -3,7 +3,7 @@
 One float64 message per edge (algorithms.md, 1.6): the slot of an edge holds the message to its later end after a
 forward pass and to its earlier end after a backward pass.  At node i
 
-    total = theta_i + sum of its slots,       h = gamma_i total - slot,       slot <- min_t [h(t) + theta_ij(t, .)] - delta,
+    total = theta_i + sum of its slots,    h = gamma_i total - slot,    slot <- min_t [h(t) + theta_ij(t, .)] - delta,
 
 for the edges to later nodes (forward) or to earlier ones (backward).  After a backward pass the reparametrisation
 that moves ``slot`` from every edge to its earlier end and -h to its later end has the bound (trws_grid_bound.py)
@@ -216,7 +216,7 @@ def _expand(g, sweeper, offsets, out):
 
 
 def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
-    """Messages of both ends of every edge (energy.message_offsets) after a backward pass; the slots stay as they are."""
+    """Messages of both ends of every edge (energy.message_offsets) after a backward pass; the slots stay."""
     offsets = message_offsets(graph)
     out = np.zeros(int(offsets[-1]))
     _expand(graph.arrays, sweeper._replace(messages=sweeper.messages.copy()), offsets, out)

@@ -65,7 +65,7 @@ class Strips(NamedTuple):
     window: int  # differences 1..window cost less than the truncation; -1: linear, by two sweeps
     quadratic: bool
     profile: npt.NDArray  # [0] truncation, [k] cost of the difference k
-    index: npt.NDArray  # 0, 1, ..., labels - 1, BIG in the precision of the messages
+    numbers: npt.NDArray  # 0, 1, ..., labels - 1, BIG in the precision of the messages
     unary: npt.NDArray  # [strips][steps][labels][lane]
     gamma: npt.NDArray  # [strips][steps][lane], 1 / max(edges forward, edges backward)
     weight_right: npt.NDArray  # [1 + strips * steps + 1][lane], float64
@@ -102,9 +102,7 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
     height, width, labels = stencil.height, stencil.width, stencil.labels
     weights = {(int(r), int(c)): w for (r, c), w in zip(stencil.displacements, stencil.weights, strict=True)}
     nothing = np.zeros((height, width))
-    padded = [
-        np.pad(to_strips(weights.get(d, nothing), np.float64).reshape(-1), LANES) for d in ((0, 1), (1, 0))
-    ]
+    padded = [np.pad(to_strips(weights.get(d, nothing), np.float64).reshape(-1), LANES) for d in ((0, 1), (1, 0))]
     r, c = np.mgrid[:height, :width]
     backward = (r > 0).astype(np.int64) + (c > 0)
     forward = (r < height - 1).astype(np.int64) + (c < width - 1)
@@ -226,8 +224,8 @@ def _round(grid, p, k, forward, energies):
         w_a = cast(load(grid.weight_right, (node + 1) * LANES), right)
         w_b = cast(load(grid.weight_down, (node + 1) * LANES), right)
     truncation = splat(get(grid.profile, 0))
-    best = splat(get(grid.index, S))
-    x = splat(get(grid.index, 0))
+    best = splat(get(grid.numbers, S))
+    x = splat(get(grid.numbers, 0))
     paid = x
     for s in range(S):
         o = s * LANES
@@ -235,7 +233,7 @@ def _round(grid, p, k, forward, energies):
             rest = load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
         else:
             rest = load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
-        label = splat(get(grid.index, s))
+        label = splat(get(grid.numbers, s))
         cost = load(grid.unary, node * row + o) + _pair(label, x_a, w_a, truncation, grid.quadratic)
         cost = cost + _pair(label, x_b, w_b, truncation, grid.quadratic)
         rest = rest + cost
@@ -251,7 +249,7 @@ def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b
     """Steps first, ..., last - 1 of strip p, sending to the right and down."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across
     row, pad = S * LANES, max(grid.window, 0)
-    zero = get(grid.index, 0)
+    zero = get(grid.numbers, 0)
     for k in range(first, last):
         if rounding:
             _round(grid, p, k, True, energies)
@@ -259,7 +257,7 @@ def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b
         here = (node + 1) * row
         into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
         gamma = load(grid.gamma, node * LANES)
-        low_a = splat(get(grid.index, S))
+        low_a = splat(get(grid.numbers, S))
         low_b = low_a
         for s in range(S):
             o = s * LANES
@@ -292,7 +290,7 @@ def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_
     """Steps last - 1, ..., first of strip p, sending to the left and up."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across
     row, pad = S * LANES, max(grid.window, 0)
-    zero = get(grid.index, 0)
+    zero = get(grid.numbers, 0)
     for k in range(last - 1, first - 1, -1):
         if rounding:
             _round(grid, p, k, False, energies)
@@ -300,7 +298,7 @@ def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_
         here = (node + 1) * row
         into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
         gamma = load(grid.gamma, node * LANES)
-        low_a = splat(get(grid.index, S))
+        low_a = splat(get(grid.numbers, S))
         low_b = low_a
         for s in range(S):
             o = s * LANES
@@ -332,8 +330,8 @@ def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_
 def sweep(grid, forward, rounding, energies, thread, threads, progress):
     """This thread's share of one pass; ``progress`` (zeros) has one counter per strip, a cache line apart."""
     pad = max(grid.window, 0)
-    a = np.full((grid.labels + 2 * pad) * LANES, grid.index[grid.labels])
-    b = np.full((grid.labels + 2 * pad) * LANES, grid.index[grid.labels])
+    a = np.full((grid.labels + 2 * pad) * LANES, grid.numbers[grid.labels])
+    b = np.full((grid.labels + 2 * pad) * LANES, grid.numbers[grid.labels])
     rise_a = np.zeros((pad + 1) * LANES, a.dtype)
     rise_b = np.zeros((pad + 1) * LANES, a.dtype)
     for turn in range(thread, grid.strips, threads):
@@ -346,7 +344,5 @@ def sweep(grid, forward, rounding, energies, thread, threads, progress):
             if forward:
                 forward_steps(grid, p, done, end, rounding, energies, a, b, rise_a, rise_b)
             else:
-                backward_steps(
-                    grid, p, grid.steps - end, grid.steps - done, rounding, energies, a, b, rise_a, rise_b
-                )
+                backward_steps(grid, p, grid.steps - end, grid.steps - done, rounding, energies, a, b, rise_a, rise_b)
             publish(progress, p * LANES, end)
