@@ -91,7 +91,7 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
     height, width, labels = stencil.height, stencil.width, stencil.labels
     tiles = -(-width // LANES)
     diagonal = bool((stencil.displacements != 0).all(axis=1).any())
-    weight = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
+    weight: npt.NDArray[np.floating] = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
     for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
         weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
     plan = GridPlan(
@@ -130,13 +130,17 @@ def grid_read(plan: GridPlan, flat: npt.NDArray[np.floating], width: int) -> npt
     return np.ascontiguousarray(full[:, :width]).reshape(-1, plan.labels)
 
 
+def grid_place(plan: GridPlan, flat: npt.NDArray[np.floating], x: npt.NDArray[np.floating]) -> None:
+    """Put a copy in place; nodes outside the image are one-hot and without costs, so that they never move."""
+    grid_write(plan, flat, x)
+    extra = plan.tiles * LANES - len(x) // plan.height
+    if extra:
+        _columns(plan, flat)[:, -1, LANES - extra :, 0] = 1
+
+
 def grid_reset(plan: GridPlan, state: GridState, x: npt.NDArray[np.floating]) -> None:
     """Both copies at x, shape (height * width, labels); multipliers zero; everything dirty."""
-    width = len(x) // plan.height
-    grid_write(plan, state.x1, x)
-    extra = plan.tiles * LANES - width
-    if extra:  # nodes outside the image: one-hot, without costs, never move
-        _columns(plan, state.x1)[:, -1, LANES - extra :, 0] = 1
+    grid_place(plan, state.x1, x)
     state.x2[:] = state.x1
     state.y[:] = 0
     grid_touch(state)

@@ -1,0 +1,316 @@
+"""ADMM on the tight nonconvex relaxation of any order (paper §4 and supplement B).
+
+    minimise F(x^1, .., x^D)  subject to  x^1 = .. = x^D,  x^1 in simplices,  x^d >= 0,
+
+where F is linear in every copy and F(x, .., x) is the energy.  The augmented Lagrangian is minimised over one copy at a
+time, in closed form; the multipliers follow; a growing penalty rho brings the copies to agreement at a vertex.
+
+What is run by default differs from the printed algorithm where that was measured to matter: cliques are symmetrised
+(every variable meets every copy), rho grows continuously instead of on stalls, its unit is the model's own kappa, hard
+costs are searched with a moderate stand-in, results of many short runs on coarse and fine grids are rounded by BCD and
+fused (admm_schedule.py, incumbent.py).  Preset "paper" is the paper's penalty rule on the symmetrised form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from tightmap.energy import one_hot
+from tightmap.errors import OptionError
+from tightmap.graph import Graph
+from tightmap.solvers.admm_coarse import coarsen
+from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine
+from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
+from tightmap.solvers.admm_grid import fits
+from tightmap.solvers.admm_kkt import kkt_residuals
+from tightmap.solvers.admm_schedule import PRESETS, Cycle, cycles
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
+from tightmap.solvers.bcd import round_and_descend
+from tightmap.solvers.incumbent import Incumbent
+from tightmap.solvers.soften import softened
+from tightmap.stencil import Stencil, find_stencil
+
+BURST = 0.05  # seconds of iterations in one step
+SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
+SMALL = 200_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
+PATIENCE = 40  # cycles without improvement after which spare time is no longer used
+DEAD_BAND = 1e-8  # squared change of a vector below which it stays
+
+
+@dataclass
+class AdmmState:
+    """What a run leaves behind: the iterates of its last run on the full model."""
+
+    graph: Graph
+    engine: Engine
+    form: Form
+    rho: float
+
+    @property
+    def copies(self) -> Vector:
+        """(D, N) copies, in the layout of graph.arrays.unary."""
+        return self.engine.export()[0]
+
+    @property
+    def multipliers(self) -> Vector:
+        return self.engine.export()[1]
+
+    def kkt(self) -> dict[str, float]:
+        """Residuals of the optimality conditions of the decomposed problem that was searched."""
+        x, y = self.engine.export()
+        return kkt_residuals(self.engine.searched(self.graph.arrays), self.form, x, y, max(self.engine.kappa, self.rho))
+
+
+@dataclass
+class Run:
+    """State of the solver between steps."""
+
+    graph: Graph
+    context: Context
+    form: Form
+    stencil: Stencil | None
+    incumbent: Incumbent
+    programme: Iterator[tuple[Cycle, bool]]
+    init: Init
+    cycle: Cycle | None = None
+    engine: Engine | None = None  # of the present cycle
+    full: Engine | None = None  # of the full model, kept between cycles
+    square: np.ndarray | None = None  # of every pixel, in a coarse cycle
+    hard: float = 0.0
+    rho: float = 0.0
+    fresh: bool = True
+    iteration: int = 0  # within the cycle
+    total: int = 0
+    number: int = 0  # of the cycle
+    improved: int = 0  # number of the last cycle that lowered the energy
+    best: float = float("inf")  # smallest residual since the last change of rho, for the stall rule
+    since: int = 0
+    info: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ADMM(Solver):
+    """Options of ADMM.
+
+    preset         "default", "fast", "quality", or "paper" (one run with the paper's penalty rule, rho0 relative to the
+                   largest cost, rho *= 1.2 when the residual stalls for 500 iterations)
+    decomposition  "cyclic", "star" or "symmetric" (they differ for factors of three or more variables)
+    symmetrize     every clique in all rotations of its positions, or once as printed
+    sets           "first_simplex" (the others non-negative) or "all_simplex"
+    rho0, growth, overrelax   of every cycle, instead of the preset's; rho0 is in units of kappa
+    unary_split    unaries shared among the copies instead of given to the first
+    cache          skip what cannot change (same result, faster)
+    restarts       cycles to run; None: the preset's programme, and more while a time limit leaves room
+    multiscale     search on coarse grids first, where the model is a regular grid
+    polish         improve the incumbent by dynamic programming over rows and columns, or forests
+    precision      "single" or "double", of the search on grids (other models use double)
+    tolerance      squared residual per variable at which a cycle ends
+    """
+
+    preset: str = "default"
+    decomposition: str = "cyclic"
+    symmetrize: bool = True
+    sets: str = "first_simplex"
+    rho0: float | None = None
+    growth: float | None = None
+    overrelax: float | None = None
+    unary_split: bool = False
+    cache: bool = True
+    restarts: int | None = None
+    multiscale: bool = True
+    polish: bool = True
+    precision: str = "single"
+    tolerance: float = 1e-5
+
+    name: ClassVar[str] = "admm"
+    summary: ClassVar[str] = "ADMM on the tight nonconvex relaxation (the paper's method); strong on every family"
+    handles_inf: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("preset", PRESETS), ("decomposition", tuple(DECOMPOSITIONS)), ("sets", ("first_simplex", "all_simplex")),
+            ("precision", ("single", "double")),
+        ):  # fmt: skip
+            if getattr(self, name) not in allowed:
+                raise OptionError(f"admm: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.rho0 is not None and not self.rho0 > 0:
+            raise OptionError(f"admm: rho0 must be positive, got {self.rho0}")
+        if self.growth is not None and not self.growth >= 1:
+            raise OptionError(f"admm: growth must be at least 1, got {self.growth}")
+        if self.overrelax is not None and not 0 < self.overrelax < 2:
+            raise OptionError(f"admm: overrelax must be between 0 and 2, got {self.overrelax}")
+        if self.restarts is not None and self.restarts < 1:
+            raise OptionError(f"admm: restarts must be at least 1, got {self.restarts}")
+        if not self.tolerance >= 0:
+            raise OptionError(f"admm: tolerance must be at least 0, got {self.tolerance}")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> Run:
+        form = Form(
+            max(2, graph.order), DECOMPOSITIONS[self.decomposition], self.symmetrize, self.sets == "all_simplex",
+            self.unary_split, 1.0,
+        )  # fmt: skip
+        plain = self.symmetrize and self.sets == "first_simplex" and not self.unary_split
+        plain = plain and self.decomposition != "symmetric"
+        stencil = find_stencil(graph) if plain else None
+        if stencil is not None and not fits(stencil):
+            stencil = None
+        levels: tuple[int, ...] = ()
+        if stencil is not None and self.multiscale and self.preset != "paper":
+            small = min(stencil.height, stencil.width)
+            levels = tuple(f for f in (2, 3, 4) if small // f >= 8)
+        incumbent = Incumbent(graph, context, self.polish and self.preset != "paper")
+        run = Run(graph, context, form, stencil, incumbent, cycles(self.preset, levels, context.seed), init)
+        if init.labels is not None:
+            incumbent.offer(init.labels)
+        return run
+
+    # ------------------------------------------------------------------------------------------------ cycles
+
+    def _next_cycle(self, run: Run) -> bool:
+        """Set up the next cycle; False when the programme is over."""
+        cycle, planned = next(run.programme)
+        if self.restarts is not None:
+            planned = run.number < self.restarts
+            if not planned:
+                return False
+        elif not planned:
+            spare = run.context.deadline is not None or run.context.max_iterations is not None
+            if not spare or run.number - run.improved > max(PATIENCE, run.improved):
+                return False
+        cycle = replace(
+            cycle,
+            rho0=cycle.rho0 if self.rho0 is None else self.rho0,
+            growth=cycle.growth if self.growth is None else self.growth,
+            relax=cycle.relax if self.overrelax is None else self.overrelax,
+        )
+        run.cycle, run.iteration, run.number = cycle, 0, run.number + 1
+        run.best, run.since, run.fresh = float("inf"), 0, True
+        eps = 0.0 if self.preset == "paper" else DEAD_BAND
+        engine = self._engine(run, cycle, eps)
+        run.engine = engine
+        run.rho = cycle.rho0 * engine.kappa
+        if self.preset == "paper" and run.number == 1 and self.rho0 is None:
+            run.rho = 0.001 * max(engine.kappa, float(np.abs(run.graph.arrays.unary).max(initial=0.0)))
+        self._place(run, cycle, engine)
+        return True
+
+    def _engine(self, run: Run, cycle: Cycle, eps: float) -> Engine:
+        graph = run.graph
+        run.square = None
+        if run.stencil is not None:
+            dtype = np.float32 if self.precision == "single" else np.float64
+            threads = run.context.threads
+            if cycle.factor > 1:
+                unary = graph.arrays.unary.reshape(graph.n, -1)
+                coarse = coarsen(run.stencil, unary, cycle.factor, cycle.offset)
+                run.square = coarse.square
+                return GridEngine(coarse.stencil, coarse.unary, eps, dtype, threads, self.cache)
+            if run.full is None:
+                run.full = GridEngine(run.stencil, graph.arrays.unary, eps, dtype, threads, self.cache)
+            return run.full
+        soft = graph.hard > 0.0
+        if run.full is None or (soft and run.hard != cycle.hard):
+            run.hard = cycle.hard
+            run.full = GeneralEngine(softened(graph, cycle.hard), run.form, eps, self.cache)
+        return run.full
+
+    def _place(self, run: Run, cycle: Cycle, engine: Engine) -> None:
+        """The starting point of a cycle."""
+        noise: np.ndarray | None = None
+        size = engine.variables * run.stencil.labels if run.stencil is not None else len(run.graph.arrays.unary)
+        if cycle.noise > 0:
+            rng = np.random.default_rng([run.context.seed, 2, run.number])
+            noise = np.float32(cycle.noise * engine.kappa) * rng.standard_normal(size, dtype=np.float32)
+        if run.number == 1 and run.square is None:
+            earlier = run.init.state
+            if isinstance(earlier, AdmmState) and earlier.copies.shape == (run.form.copies, size):
+                engine.load(*earlier.engine.export())
+                run.rho = earlier.rho
+                return
+        x: Vector | None = None
+        if run.number == 1 and run.init.relaxed is not None and run.square is None:
+            x = run.init.relaxed
+        elif cycle.heat < 1.0 and run.incumbent.labels is not None and run.square is None:
+            cards = run.graph.arrays.cards
+            x = cycle.heat * np.repeat(1.0 / cards, cards)
+            x += (1.0 - cycle.heat) * one_hot(run.graph, run.incumbent.labels)
+        engine.reset(x, noise)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def step(self, run: Run) -> Progress:
+        """Some iterations of the present cycle, up to the next rounding."""
+        if run.cycle is None and not self._next_cycle(run):
+            return Progress(done=True, iterations=0)
+        cycle, engine = run.cycle, run.engine
+        assert cycle is not None and engine is not None
+        begin, before = time.perf_counter(), run.iteration
+        limit = run.context.max_iterations
+        over = False
+        while True:
+            count = min(1 if cycle.stall else SAME_RHO, cycle.limit - run.iteration)
+            if limit is not None:
+                count = max(1, min(count, limit - run.total))
+            residual, active = engine.sweeps(run.rho, cycle.relax, count, run.fresh)
+            run.iteration += count
+            run.total += count
+            run.info = {"residual": residual, "rho": run.rho, "active": active, "cycle": float(run.number)}
+            over = residual <= self.tolerance or run.iteration >= cycle.limit
+            self._grow(run, cycle, residual, count)
+            if over or self._rounding_due(run) or (limit is not None and run.total >= limit):
+                break
+            if time.perf_counter() - begin > BURST:
+                return Progress(iterations=run.iteration - before, info=run.info)
+        done = run.iteration - before
+        fell = run.incumbent.offer(self._rounded(run))
+        if over:
+            if fell or run.improved == run.number or run.number == 1:
+                run.incumbent.polish()
+            run.cycle = None
+        if fell:
+            run.improved = run.number
+        return Progress(labels=run.incumbent.labels, iterations=done, info=run.info)
+
+    def _grow(self, run: Run, cycle: Cycle, residual: float, count: int) -> None:
+        """The penalty for the next iterations."""
+        if cycle.stall == 0:
+            run.rho *= cycle.growth**count
+            run.fresh = True
+            return
+        run.fresh = False
+        if residual < run.best:
+            run.best, run.since = residual, run.iteration
+        if run.iteration >= cycle.stall and run.iteration - run.since >= cycle.stall:
+            run.rho *= cycle.growth
+            run.best, run.since, run.fresh = residual, run.iteration, True
+
+    def _rounding_due(self, run: Run) -> bool:
+        if run.square is not None:
+            return False
+        small = len(run.graph.arrays.unary) <= SMALL
+        return run.iteration % (100 if small else 200) == 0 or (small and run.number == 1 and run.iteration == 30)
+
+    def _rounded(self, run: Run) -> Labels:
+        assert run.engine is not None
+        if run.square is not None:
+            return run.engine.labels()[run.square]
+        if len(run.graph.arrays.unary) <= SMALL:
+            return round_and_descend(run.graph, run.engine.relaxed())
+        return run.engine.labels()
+
+    def finish(self, run: Run) -> Final:
+        if run.cycle is not None and run.engine is not None and run.iteration > 0:
+            run.incumbent.offer(self._rounded(run))
+        if run.context.remaining() > 0:
+            run.incumbent.polish()
+        where = "a grid, eight pixels at a time" if run.stencil is not None else "a general graph"
+        note = f"ADMM on {where}, {run.form.copies} copies; {run.number} cycles, {run.total} iterations"
+        state = None
+        if run.full is not None:
+            state = AdmmState(run.graph, run.full, run.form, run.rho)
+        return Final(labels=run.incumbent.labels, state=state, note=note)

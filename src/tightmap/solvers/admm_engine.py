@@ -1,0 +1,187 @@
+"""Two engines behind one face: grids with a shared table (admm_grid.py) and everything else (admm_general.py).
+
+An engine holds the iterates of one run and knows its natural penalty: kappa, the mean over variables of the ranges of
+the factors around a variable divided by the number of copies.  A gradient p of a copy moves within about kappa, so
+rho / kappa means the same in every model: ADMM is invariant under (E, rho, y) -> (a E, a rho, a y), and tables are
+never rescaled.
+
+Unaries are capped at their minimum plus the ranges of the factors around: a label above that never pays, whatever the
+neighbours do, so capping changes no minimiser and keeps huge costs from deciding the steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.factors.kernels import workspace
+from tightmap.graph import Arrays
+from tightmap.solvers import admm_grid as grid
+from tightmap.solvers.admm_general import Form, factor_ranges, general_state, general_sweeps
+from tightmap.solvers.base import Labels, Vector
+from tightmap.stencil import Stencil
+
+
+def incident_ranges(g: Arrays) -> Vector:
+    """(n,) sum of the ranges of the factors around every variable."""
+    spread = np.repeat(factor_ranges(g), np.diff(g.scope_start))
+    return np.bincount(g.scope, spread, minlength=len(g.cards)).astype(np.float64)
+
+
+def capped(g: Arrays, ranges: Vector) -> Vector:
+    """Unaries at most their row's minimum plus the incident ranges."""
+    low = np.minimum.reduceat(g.unary, g.offset[:-1])
+    return np.minimum(g.unary, np.repeat(low + ranges, g.cards))
+
+
+class Engine(ABC):
+    """Iterates of one run."""
+
+    kappa: float
+    variables: int
+
+    @abstractmethod
+    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
+        """Start at x (flat; uniform when None) in every copy, multipliers zero, noise added to the unaries."""
+
+    @abstractmethod
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
+        """Iterate at one rho, fresh if it differs from the last; (squared residual per variable, part computed)."""
+
+    @abstractmethod
+    def relaxed(self) -> Vector:
+        """The first copy, flat."""
+
+    @abstractmethod
+    def labels(self) -> Labels:
+        """Largest entry of every vector of the first copy."""
+
+    @abstractmethod
+    def export(self) -> tuple[Vector, Vector]:
+        """(D, N) copies and multipliers, for diagnostics and warm starts."""
+
+    @abstractmethod
+    def load(self, x: Vector, y: Vector) -> None:
+        """Continue from exported copies and multipliers."""
+
+    @abstractmethod
+    def searched(self, g: Arrays) -> Arrays:
+        """The model whose energy the iterates descend: the given one with capped and perturbed unaries."""
+
+
+class GridEngine(Engine):
+    def __init__(self, stencil: Stencil, unary: Vector, eps: float, dtype: type, threads: int, cached: bool) -> None:
+        self.stencil, self.eps, self.dtype, self.cached = stencil, eps, dtype, cached
+        self.variables = stencil.height * stencil.width
+        top = float(stencil.profile.max())
+        degree = np.zeros(self.variables)
+        for (down, right), weight in zip(stencil.displacements, stencil.weights, strict=True):
+            step = int(down * stencil.width + right)
+            degree += np.abs(weight.reshape(-1))
+            degree[step:] += np.abs(weight.reshape(-1)[:-step])
+        self.kappa = float(degree.mean()) * top / 2
+        rows = unary.reshape(self.variables, stencil.labels)
+        self.unary = np.minimum(rows, rows.min(axis=1, keepdims=True) + top * degree[:, None]).astype(dtype)
+        self.plan = grid.grid_plan(stencil, self.unary, dtype)
+        self.state = grid.grid_state(self.plan)
+        strips = min(threads, max(1, stencil.height // 8)) if len(unary) > 20_000 * 8 else 1
+        self.strips = np.linspace(0, stencil.height, strips + 1).astype(np.int64)
+
+    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
+        rows = self.unary if noise is None else self.unary + noise.reshape(self.unary.shape)
+        grid.grid_write(self.plan, self.plan.unary, rows)
+        if x is None:
+            start = np.full(self.unary.shape, 1.0 / self.stencil.labels, self.dtype)
+        else:
+            start = x.reshape(self.unary.shape)
+        grid.grid_reset(self.plan, self.state, start)
+
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
+        kind = self.dtype
+        if fresh:
+            grid.grid_touch(self.state)
+        residual, tiles = grid.grid_sweeps(
+            self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached
+        )
+        return residual / self.variables, tiles / max(1, iterations * self.plan.height * self.plan.tiles)
+
+    def relaxed(self) -> Vector:
+        return grid.grid_read(self.plan, self.state.x1, self.stencil.width).reshape(-1).astype(np.float64)
+
+    def labels(self) -> Labels:
+        return grid.grid_read(self.plan, self.state.x1, self.stencil.width).argmax(axis=1)
+
+    def export(self) -> tuple[Vector, Vector]:
+        def flat(a: npt.NDArray[np.floating]) -> Vector:
+            return grid.grid_read(self.plan, a, self.stencil.width).reshape(-1).astype(np.float64)
+
+        y = flat(self.state.y)
+        return np.stack([flat(self.state.x1), flat(self.state.x2)]), np.stack([np.zeros_like(y), y])
+
+    def load(self, x: Vector, y: Vector) -> None:
+        self.reset(x[0])
+        grid.grid_place(self.plan, self.state.x2, x[1].reshape(self.unary.shape))
+        grid.grid_write(self.plan, self.state.y, y[1].reshape(self.unary.shape))
+
+    def searched(self, g: Arrays) -> Arrays:
+        unary = grid.grid_read(self.plan, self.plan.unary, self.stencil.width)
+        return g._replace(unary=unary.reshape(-1).astype(np.float64))
+
+
+class GeneralEngine(Engine):
+    def __init__(self, g: Arrays, form: Form, eps: float, cached: bool) -> None:
+        self.form, self.eps, self.cached = form, eps, cached
+        ranges = incident_ranges(g)
+        self.variables = len(g.cards)
+        self.kappa = float(ranges.mean()) / form.copies
+        self.arrays = g._replace(unary=capped(g, ranges))
+        self.noisy = self.arrays
+        self.scratch = workspace(g)
+        self.state = general_state(g, form)
+
+    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
+        g = self.arrays
+        self.noisy = g if noise is None else g._replace(unary=g.unary + noise)
+        start = np.repeat(1.0 / g.cards, g.cards) if x is None else x
+        self.state.x.reshape(self.form.copies, -1)[:] = start
+        self.state.y[:] = 0.0
+        self.state.dirty[:] = 1
+
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
+        if fresh:
+            self.state.dirty[:] = 1
+        form = self.form._replace(relax=relax)
+        residual, work = general_sweeps(
+            self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch
+        )
+        return residual / self.variables, work / max(1, iterations * self.variables * form.copies)
+
+    def _copies(self, flat: Vector) -> Vector:
+        return flat.reshape(self.form.copies, -1)
+
+    def relaxed(self) -> Vector:
+        return self._copies(self.state.x)[0].copy()
+
+    def labels(self) -> Labels:
+        g = self.arrays
+        x = self.relaxed()
+        if (g.cards == g.cards[0]).all():
+            return x.reshape(-1, int(g.cards[0])).argmax(axis=1)
+        top = np.repeat(np.maximum.reduceat(x, g.offset[:-1]), g.cards)
+        first = np.flatnonzero(x == top)
+        owner = np.repeat(np.arange(self.variables), g.cards)[first]
+        start = np.searchsorted(owner, np.arange(self.variables))
+        return first[start] - g.offset[:-1]
+
+    def export(self) -> tuple[Vector, Vector]:
+        return self._copies(self.state.x).copy(), self._copies(self.state.y).copy()
+
+    def load(self, x: Vector, y: Vector) -> None:
+        self.reset(None)
+        self._copies(self.state.x)[:] = x
+        self._copies(self.state.y)[:] = y
+
+    def searched(self, g: Arrays) -> Arrays:
+        return self.noisy

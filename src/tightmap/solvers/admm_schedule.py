@@ -1,0 +1,96 @@
+"""What ADMM runs, in which order: cycles, each one annealing of rho from a start to freezing.
+
+Within a cycle rho grows slowly; below about .1 kappa the copies disagree and explore, between .2 and .6 kappa labels
+freeze.  What is found depends on the path, so many short cycles whose results are fused go lower than one long one:
+
+* coarse grids first, at factors 4, 3 and 2 with different offsets (admm_coarse.py), then the model itself;
+* over-relaxation 1 and above in turn: one favours ring-like models, the other frustrated ones;
+* tiny noise on the unaries against ties, from the seed and the number of the cycle;
+* afterwards slower growth, restarts from the uniform point and reheats of the incumbent, for as long as there is time.
+
+One rule for rho0, in units of kappa, holds for all families that were measured (benchmarks/admm.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """One annealing run."""
+
+    rho0: float = 0.03  # in units of kappa
+    growth: float = 1.003  # of rho, per iteration
+    relax: float = 1.0
+    factor: int = 1  # squares of factor x factor pixels
+    offset: tuple[int, int] = (0, 0)
+    heat: float = 1.0  # start at heat * uniform + (1 - heat) * incumbent
+    noise: float = 1e-4  # standard deviation on the unaries, in units of kappa
+    hard: float = 1.0  # cost of a forbidden labelling, in units of the largest soft range
+    limit: int = 8000  # iterations
+    stall: int = 0  # > 0: rho *= growth only when the residual has not improved for this many iterations
+
+
+FIRST: tuple[Cycle, ...] = (
+    Cycle(factor=4),
+    Cycle(factor=4, offset=(2, 2), relax=1.6),
+    Cycle(factor=3, relax=1.6),
+    Cycle(factor=3, offset=(1, 1)),
+    Cycle(factor=2, relax=1.6),
+    Cycle(factor=2, offset=(1, 1)),
+    Cycle(factor=2, offset=(0, 1), relax=1.6),
+    Cycle(factor=2, offset=(1, 0), growth=1.002),
+    Cycle(),
+    Cycle(relax=1.6),
+)
+LATER: tuple[Cycle, ...] = (
+    Cycle(rho0=0.1, growth=1.0005),
+    Cycle(rho0=0.1, growth=1.0005, relax=1.9),
+    Cycle(rho0=0.12, growth=1.0005, heat=0.5),
+    Cycle(factor=2, growth=1.001),
+    Cycle(rho0=0.12, growth=1.0005, heat=0.5, relax=1.9),
+    Cycle(factor=3, growth=1.001, relax=1.6),
+    Cycle(growth=1.001),
+    Cycle(factor=2, growth=1.001, relax=1.9),
+)
+HARD = (1.0, 0.25, 4.0, 0.5)  # a cost that is large enough may be too large to move under, so several are tried
+PRESETS = ("default", "fast", "quality", "paper")
+
+
+def cycles(preset: str, levels: tuple[int, ...], seed: int) -> Iterator[tuple[Cycle, bool]]:
+    """Endless cycles, each with whether the preset's own programme includes it (the rest is for spare time).
+
+    levels are the coarsening factors that the model allows.
+    """
+    if preset == "paper":
+        yield Cycle(growth=1.2, noise=0.0, limit=20000, stall=500), True
+        preset = "default"
+    first = FIRST
+    if preset == "fast":
+        first = (FIRST[0], FIRST[2], FIRST[4], replace(FIRST[8], growth=1.01), replace(FIRST[9], growth=1.01))
+    elif preset == "quality":
+        first = tuple(replace(c, growth=1.0 + (c.growth - 1.0) / 3) for c in FIRST)
+    count = 0
+    for cycle in first:
+        if cycle.factor == 1 or cycle.factor in levels:
+            yield replace(cycle, hard=HARD[count % len(HARD)]), True
+            count += 1
+    rng = np.random.default_rng([seed, 1])
+    turn = 0
+    while True:
+        for cycle in LATER:
+            factor = cycle.factor
+            if factor > 1 and factor not in levels:
+                continue
+            offset = (int(rng.integers(factor)), int(rng.integers(factor)))
+            growth = 1.0 + (cycle.growth - 1.0) / (1 + turn // 4)
+            yield (
+                replace(cycle, offset=offset, growth=growth, hard=HARD[count % len(HARD)]),
+                turn == 0 and preset != "fast",
+            )
+            count += 1
+        turn += 1
