@@ -22,6 +22,7 @@ METHODS: dict[str, str] = {
     "anneal": "tightmap.solvers.anneal:Anneal",
     "pgd": "tightmap.solvers.pgd:PGD",
     "fw": "tightmap.solvers.fw:FrankWolfe",
+    "admm": "tightmap.solvers.admm:ADMM",
     "trws": "tightmap.solvers.trws:TRWS",
     "srmp": "tightmap.solvers.srmp:SRMP",
 }
