@@ -90,6 +90,26 @@ def load(typingctx, ary, index):
 
 
 @intrinsic
+def load_as(typingctx, ary, index, like):
+    """As load, from floats or unsigned integers, converted to the dtype of the array ``like``."""
+    if not (_is_plain(ary) and _is_lane_array(like)):
+        return None
+    unsigned = isinstance(ary.dtype, types.Integer) and not ary.dtype.signed
+    if not (unsigned or ary.dtype == like.dtype):
+        return None
+    vec = Vec(like.dtype)
+
+    def codegen(context, builder, sig, args):
+        element = context.get_data_type(sig.args[0].dtype)
+        place = builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]])
+        place = builder.bitcast(place, ir.VectorType(element, LANES).as_pointer())
+        value = builder.load(place, align=sig.args[0].dtype.bitwidth // 8)
+        return builder.uitofp(value, context.get_value_type(vec)) if unsigned else value
+
+    return vec(ary, types.intp, like), codegen
+
+
+@intrinsic
 def store(typingctx, ary, index, value):
     """Write a vector to eight elements of an array of its own dtype."""
     if not (_is_lane_array(ary) and isinstance(value, Vec) and value.dtype == ary.dtype):
@@ -126,6 +146,23 @@ def put(typingctx, ary, index, value):
         return context.get_dummy_value()
 
     return types.none(ary, types.intp, ary.dtype), codegen
+
+
+@intrinsic
+def prefetch(typingctx, ary, index):
+    """Ask for the cache line of ary[index] (which may be outside the array): it will be read and written soon."""
+    if not _is_plain(ary):
+        return None
+
+    def codegen(context, builder, sig, args):
+        word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        place = builder.bitcast(builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [place, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.none(ary, types.intp), codegen
 
 
 @intrinsic

@@ -36,8 +36,10 @@ from tightmap.simd import (
     get,
     lane,
     load,
+    load_as,
     maximum,
     minimum,
+    prefetch,
     put,
     replace_last,
     shift_down,
@@ -49,6 +51,7 @@ from tightmap.stencil import Stencil
 from tightmap.sync import publish, wait_for
 
 FAST = {"contract", "nsz"}
+AHEAD = 4  # steps between asking for memory and using it
 CHUNK = 32  # steps between two reports to the next strip
 BIG = 1e30  # beyond every cost, and still finite in float32
 SWEEP = 4  # windows wider than this are done by two sweeps over the labels (linear) where possible
@@ -66,7 +69,7 @@ class Strips(NamedTuple):
     quadratic: bool
     profile: npt.NDArray  # [0] truncation, [k] cost of the difference k
     numbers: npt.NDArray  # 0, 1, ..., labels - 1, BIG in the precision of the messages
-    unary: npt.NDArray  # [strips][steps][labels][lane]
+    unary: npt.NDArray  # [strips][steps][labels][lane], in the type of the messages or uint16
     gamma: npt.NDArray  # [strips][steps][lane], 1 / max(edges forward, edges backward)
     weight_right: npt.NDArray  # [1 + strips * steps + 1][lane], float64
     weight_down: npt.NDArray
@@ -97,6 +100,16 @@ def from_strips(flat: npt.NDArray, height: int, width: int, *tail: int) -> npt.N
     return out[:height]
 
 
+def compact(unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> npt.DTypeLike:
+    """The smallest type that holds the unaries as they are: whole numbers below 65536 need 16 bits.
+
+    Sweeps over many labels are limited by memory bandwidth, and this saves a tenth of it.
+    """
+    low, high = unary.min(initial=0.0), unary.max(initial=0.0)
+    whole = low >= 0.0 and high < 65536.0 and not (unary % 1.0).any()
+    return np.uint16 if whole else dtype
+
+
 def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> Strips:
     """Strip order of a stencil whose displacements are (0, 1) and (1, 0) (or one of the two)."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
@@ -124,7 +137,7 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
         stencil.kind == Kind.QUADRATIC,
         profile,
         np.append(np.arange(labels), BIG).astype(dtype),
-        to_strips(unary.reshape(height, width, labels), dtype).reshape(-1),
+        to_strips(unary.reshape(height, width, labels), compact(unary, dtype)).reshape(-1),
         to_strips(gamma, dtype, fill=1.0).reshape(-1),
         padded[0],
         padded[1],
@@ -234,7 +247,7 @@ def _round(grid, p, k, forward, energies):
         else:
             rest = load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
         label = splat(get(grid.numbers, s))
-        cost = load(grid.unary, node * row + o) + _pair(label, x_a, w_a, truncation, grid.quadratic)
+        cost = load_as(grid.unary, node * row + o, right) + _pair(label, x_a, w_a, truncation, grid.quadratic)
         cost = cost + _pair(label, x_b, w_b, truncation, grid.quadratic)
         rest = rest + cost
         x = choose_less(rest, best, label, x)
@@ -261,9 +274,12 @@ def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b
         low_b = low_a
         for s in range(S):
             o = s * LANES
+            prefetch(grid.unary, node * row + o + AHEAD * row)
+            prefetch(right, here + o + AHEAD * row)
+            prefetch(down, here + o + AHEAD * row)
             old_a = load(right, here + o)
             old_b = replace_last(load(down, here + o), get(across, out + s))
-            total = load(grid.unary, node * row + o) + old_a + old_b
+            total = load_as(grid.unary, node * row + o, right) + old_a + old_b
             total = total + load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
             h_a = gamma * total - old_a
             h_b = gamma * total - old_b
@@ -302,9 +318,12 @@ def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_
         low_b = low_a
         for s in range(S):
             o = s * LANES
+            prefetch(grid.unary, node * row + o - AHEAD * row)
+            prefetch(right, here - row + o - AHEAD * row)
+            prefetch(down, here - row + o - AHEAD * row)
             old_a = load(right, here - row + o)
             old_b = shift_up(load(down, here - row + o), get(across, into + s))
-            total = load(grid.unary, node * row + o) + old_a + old_b
+            total = load_as(grid.unary, node * row + o, right) + old_a + old_b
             total = total + load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
             h_a = gamma * total - old_a
             h_b = gamma * total - old_b

@@ -1,0 +1,105 @@
+"""TRW-S on the real models: quality within a time limit, and milliseconds per iteration.
+
+    python benchmarks/trws.py [--threads N] [--only NAME ...] [--speed] [--quality]
+
+Prints, per model: energy, certified bound, status, seconds, iterations, threads; and per stereo model the time of one
+iteration (forward and backward, without and with rounding; the certificate on top), best of five, for one thread and
+all of them.  Models come from TIGHTMAP_DATA (default ../shared/data).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import tightmap as tm
+from tightmap.solvers.trws import GridEngine, grid_stencil
+
+DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+MODELS = {  # name: file, seconds, energy to reach, bound to reach
+    "tsukuba": ("stereo/tsukuba-gm.npz", 20, 369257, 369217.5),
+    "venus": ("stereo/venus-gm.npz", 60, 3048387, 3047929.9),
+    "teddy": ("stereo/teddy-gm.npz", 60, 1345296, 1337092.2),
+    "ring N4": ("inpainting/n4-triplepoint4-plain-ring.h5", 1, 484.590668, 484.59066),
+    "inverse N4": ("inpainting/n4-triplepoint4-plain-ring-inverse.h5", 20, np.inf, 411.59),
+    "ring N8": ("inpainting/n8-triplepoint4-plain-ring.h5", 20, np.inf, -np.inf),
+    "inverse N8": ("inpainting/n8-triplepoint4-plain-ring-inverse.h5", 20, np.inf, 413.20),
+    "object detection": ("uai/ObjectDetection_11.uai", 5, np.inf, -np.inf),
+    "segmentation": ("uai/Segmentation_11.uai", 5, np.inf, -np.inf),
+    "grid UAI": ("uai/Grids_18.uai", 5, np.inf, -np.inf),
+    "protein": ("uai/ProteinFolding_11.uai", 5, np.inf, -np.inf),
+}
+SPEED = {"tsukuba": 12.0, "venus": 18.0, "teddy": 26.0}  # milliseconds per iteration, one thread
+
+
+def quality(names: list[str], threads: int | None) -> None:
+    print(
+        f"{'model':17} {'energy':>14} {'bound':>16} {'status':>15} {'s':>7} {'iterations':>10} {'threads':>7}  reached"
+    )
+    for name in names:
+        file, seconds, energy, bound = MODELS[name]
+        model = tm.read(DATA / file)
+        model.graph()
+        tm.solve(model, "trws", max_iterations=17, threads=threads)  # compile
+        r = tm.solve(model, "trws", time_limit=seconds, threads=threads)
+        reached = r.energy <= energy and r.lower_bound >= bound
+        count = threads or os.cpu_count()
+        print(
+            f"{name:17} {r.energy:14.9g} {r.lower_bound:16.10g} {r.status.name:>15} {r.elapsed:7.2f} "
+            f"{r.iterations:10d} {count:7d}  {'yes' if reached else 'NO'}",
+            flush=True,
+        )
+
+
+def best_of(engine: GridEngine, rounding: bool, certify: bool) -> float:
+    """Milliseconds of one iteration, best of five runs of four."""
+    best = np.inf
+    for _ in range(5):
+        begin = time.perf_counter()
+        engine.iterate(4, rounding, certify)
+        best = min(best, time.perf_counter() - begin)
+    return best * 250.0
+
+
+def speed(names: list[str]) -> None:
+    print(f"{'model':10} {'threads':>7} {'ms/iteration':>12} {'target':>7} {'+ rounding':>10} {'certificate':>11}")
+    for name in [n for n in names if n in SPEED]:
+        graph = tm.read(DATA / MODELS[name][0]).graph()
+        stencil = grid_stencil(graph)
+        assert stencil is not None
+        for threads in sorted({1, os.cpu_count() or 1}):
+            engine = GridEngine(graph, stencil, threads, np.float32)
+            engine.iterate(4, True, True)
+            plain = best_of(engine, False, False)
+            rounded = best_of(engine, True, False)
+            certified = 4.0 * (best_of(engine, False, True) - plain)
+            engine.close()
+            print(
+                f"{name:10} {threads:7d} {plain:12.2f} {SPEED[name] if threads == 1 else np.nan:7.1f} "
+                f"{rounded:10.2f} {certified:11.2f}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--only", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--speed", action="store_true", help="only the times per iteration")
+    parser.add_argument("--quality", action="store_true", help="only energies and bounds")
+    arguments = parser.parse_args()
+    if not DATA.exists():
+        sys.exit(f"no models: set TIGHTMAP_DATA (looked at {DATA})")
+    if not arguments.quality:
+        speed(arguments.only)
+    if not arguments.speed:
+        quality(arguments.only, arguments.threads)
+
+
+if __name__ == "__main__":
+    main()
