@@ -4,8 +4,8 @@ The network has nodes 0..n-1, residual capacities ``cap`` on paired arcs (networ
 node: residual capacity from the source when positive, to the sink when negative.  A tree S of nodes reachable from the
 source and a tree T of nodes that reach the sink are grown until they touch (grow), flow is pushed along the path
 (augment), and nodes that lost their parent look for another one or leave the tree (adopt).  The trees survive an
-augmentation, and they survive a change of capacities: ``change_terminals`` and ``change_arcs`` repair them, so that
-the next ``run`` continues from the old flow.
+augmentation, and they survive a change of capacities: ``repair_nodes`` and ``repair_arcs`` mend them, so that the next
+``run`` continues from the old flow.  flow.py wraps this for whoever just wants a cut.
 
 At the end S is the smallest source side of a minimum cut, and the complement of T the largest one.
 
@@ -59,38 +59,31 @@ def new_trees(n: int, net: Csr | Grid) -> Trees:
     )
 
 
-def touch(lazy, net, cap, p):
-    """Called before the capacities around p are looked at for the first time.
+def pending(lazy, p):
+    """Are the capacities around p still to be computed?  With ``lazy=None`` all of them are there from the start.
 
-    With ``lazy=None`` all capacities are there already.  Other types overload this function to compute them on demand:
-    a search that stays small then costs little, however large the network is (moves.py).
+    Other types overload this function and ``touch`` to compute capacities when the search first reaches a node: a
+    search that stays small then costs little, however large the network is (moves.py).
     """
+    return False
 
 
-@overload(touch, inline="always")
+def touch(lazy, net, cap, p):
+    """Compute the capacities of the arcs that leave or enter p."""
+
+
+@overload(pending, inline="always")
+def _pending_nothing(lazy, p):
+    if lazy is None or isinstance(lazy, types.NoneType):
+        return lambda lazy, p: False
+    return None
+
+
+@overload(touch)
 def _touch_nothing(lazy, net, cap, p):
     if lazy is None or isinstance(lazy, types.NoneType):
         return lambda lazy, net, cap, p: None
     return None
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _activate(t, p):
-    if t.queued[p] == 0:
-        t.queued[p] = 1
-        n = len(t.queue)
-        tail = t.control[HEAD] + t.control[COUNT]
-        if tail >= n:
-            tail -= n
-        t.queue[tail] = p
-        t.control[COUNT] += 1
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _orphan(t, p):
-    t.parent[p] = ORPHAN
-    t.orphans[t.control[ORPHANS]] = p
-    t.control[ORPHANS] += 1
 
 
 @njit(cache=True, nogil=True)
@@ -134,7 +127,8 @@ def push_to_neighbours(net, cap, term, eps, lazy):
     flow = term[0] - term[0]
     for p in range(len(term)):
         if term[p] > eps:
-            touch(lazy, net, cap, p)
+            if pending(lazy, p):
+                touch(lazy, net, cap, p)
             for k in range(degree(net, p)):
                 c = cap[arc(net, p, k)]
                 if c > eps:
@@ -151,155 +145,244 @@ def push_to_neighbours(net, cap, term, eps, lazy):
     return flow
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _augment(net, cap, term, eps, t, p, k):
-    """Push along the path source .. p -> q .. sink; nodes behind a saturated arc become orphans."""
-    q = head(net, p, k)
-    f = cap[arc(net, p, k)]
-    i = p
-    while t.parent[i] != TERMINAL:
-        s = sister(net, i, t.parent[i])
-        f = min(f, cap[s])
-        i = head(net, i, t.parent[i])
-    f = min(f, term[i])
-    i = q
-    while t.parent[i] != TERMINAL:
-        f = min(f, cap[arc(net, i, t.parent[i])])
-        i = head(net, i, t.parent[i])
-    f = min(f, -term[i])
+@njit(cache=True, nogil=True)
+def run(net, cap, term, eps, t, lazy):
+    """Augment until S and T cannot touch any more; returns the flow that was added.
 
-    cap[arc(net, p, k)] -= f
-    cap[sister(net, p, k)] += f
-    i = p
-    while t.parent[i] != TERMINAL:
-        up = t.parent[i]
-        s = sister(net, i, up)
-        cap[arc(net, i, up)] += f
-        cap[s] -= f
-        j = head(net, i, up)
-        if cap[s] <= eps:
-            _orphan(t, i)
-        i = j
-    term[i] -= f
-    if term[i] <= eps:
-        _orphan(t, i)
-    i = q
-    while t.parent[i] != TERMINAL:
-        up = t.parent[i]
-        a = arc(net, i, up)
-        cap[a] -= f
-        cap[sister(net, i, up)] += f
-        j = head(net, i, up)
-        if cap[a] <= eps:
-            _orphan(t, i)
-        i = j
-    term[i] += f
-    if term[i] >= -eps:
-        _orphan(t, i)
-    return f
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _adopt(net, cap, eps, t, lazy):
-    """Find a new parent for every orphan, the one nearest to the terminal, or set the orphan free."""
-    time = t.control[TIME]
-    while t.control[ORPHANS] > 0:
-        t.control[ORPHANS] -= 1
-        p = np.int64(t.orphans[t.control[ORPHANS]])
-        touch(lazy, net, cap, p)
-        side = t.side[p]
-        best = -1
-        best_depth = FAR
-        for k in range(degree(net, p)):
-            q = head(net, p, k)
-            if t.side[q] != side or t.parent[q] == ORPHAN:
-                continue
-            if (cap[sister(net, p, k)] if side > 0 else cap[arc(net, p, k)]) <= eps:
-                continue
-            # does the tree path of q end at a terminal, and how far is it?
-            depth = 0
-            i = q
-            while True:
-                if t.stamp[i] == time:
-                    depth += t.depth[i]
-                    break
-                depth += 1
-                up = t.parent[i]
-                if up == TERMINAL:
-                    t.stamp[i] = time
-                    t.depth[i] = 1
-                    break
-                if up == ORPHAN:
-                    depth = FAR
-                    break
-                i = head(net, i, up)
-            if depth < FAR:
-                if depth < best_depth:
-                    best = k
-                    best_depth = depth
+    One long function on purpose: the trees live in local names, which is twice as fast as passing them around.
+    """
+    side, parent, stamp, depth = t.side, t.parent, t.stamp, t.depth
+    queue, queued, orphans = t.queue, t.queued, t.orphans
+    n = len(queue)
+    first, count, time, lost = t.control[HEAD], t.control[COUNT], t.control[TIME], t.control[ORPHANS]
+    time += 1  # distances found before the capacities were changed are not to be trusted
+    flow = eps - eps
+    while count > 0 or lost > 0:
+        # -------------------------------------------------------------------------------------------- adopt
+        while lost > 0:
+            lost -= 1
+            p = np.int64(orphans[lost])
+            if pending(lazy, p):
+                touch(lazy, net, cap, p)
+            mine = side[p]
+            best = -1
+            best_depth = FAR
+            for k in range(degree(net, p)):
+                q = head(net, p, k)
+                if side[q] != mine or parent[q] == ORPHAN:
+                    continue
+                if (cap[sister(net, p, k)] if mine > 0 else cap[arc(net, p, k)]) <= eps:
+                    continue
+                # does the tree path of q end at a terminal, and how far is it?
+                far = 0
                 i = q
-                while t.stamp[i] != time:
-                    t.stamp[i] = time
-                    t.depth[i] = depth
-                    depth -= 1
-                    i = head(net, i, t.parent[i])
-        if best >= 0:
-            t.parent[p] = best
-            t.stamp[p] = time
-            t.depth[p] = best_depth + 1
+                while True:
+                    if stamp[i] == time:
+                        far += depth[i]
+                        break
+                    far += 1
+                    up = parent[i]
+                    if up == TERMINAL:
+                        stamp[i] = time
+                        depth[i] = 1
+                        break
+                    if up == ORPHAN:
+                        far = FAR
+                        break
+                    i = head(net, i, up)
+                if far < FAR:
+                    if far < best_depth:
+                        best = k
+                        best_depth = far
+                    i = q
+                    while stamp[i] != time:
+                        stamp[i] = time
+                        depth[i] = far
+                        far -= 1
+                        i = head(net, i, parent[i])
+            if best >= 0:
+                parent[p] = best
+                stamp[p] = time
+                depth[p] = best_depth + 1
+                continue
+            side[p] = 0
+            parent[p] = NONE
+            for k in range(degree(net, p)):
+                q = head(net, p, k)
+                if side[q] == mine:
+                    if queued[q] == 0 and (cap[sister(net, p, k)] if mine > 0 else cap[arc(net, p, k)]) > eps:
+                        queued[q] = 1
+                        tail = first + count
+                        queue[tail - n if tail >= n else tail] = q
+                        count += 1
+                    if parent[q] == back(net, p, k):
+                        parent[q] = ORPHAN
+                        orphans[lost] = q
+                        lost += 1
+        # -------------------------------------------------------------------------------------------- grow
+        if count == 0:
+            break
+        p = np.int64(queue[first])
+        mine = side[p]
+        meet = -1
+        if mine != 0:
+            if pending(lazy, p):
+                touch(lazy, net, cap, p)
+            for k in range(degree(net, p)):
+                if (cap[arc(net, p, k)] if mine > 0 else cap[sister(net, p, k)]) <= eps:
+                    continue
+                q = head(net, p, k)
+                other = side[q]
+                if other == 0:
+                    side[q] = mine
+                    parent[q] = back(net, p, k)
+                    stamp[q] = stamp[p]
+                    depth[q] = depth[p] + 1
+                    if queued[q] == 0:
+                        queued[q] = 1
+                        tail = first + count
+                        queue[tail - n if tail >= n else tail] = q
+                        count += 1
+                elif other == mine:
+                    if stamp[q] <= stamp[p] and depth[q] > depth[p] + 1:
+                        parent[q] = back(net, p, k)  # a shorter way to the terminal
+                        stamp[q] = stamp[p]
+                        depth[q] = depth[p] + 1
+                else:
+                    meet = k
+                    break
+        if meet < 0:
+            first += 1
+            if first >= n:
+                first = 0
+            count -= 1
+            queued[p] = 0
             continue
-        t.side[p] = 0
-        t.parent[p] = NONE
-        for k in range(degree(net, p)):
-            q = head(net, p, k)
-            if t.side[q] == side:
-                if (cap[sister(net, p, k)] if side > 0 else cap[arc(net, p, k)]) > eps:
-                    _activate(t, q)
-                if t.parent[q] == back(net, p, k):
-                    _orphan(t, q)
+        # -------------------------------------------------------------------------------------------- augment
+        # source .. a -> b .. sink; p stays at the head of the queue, because it may meet more
+        time += 1
+        q = head(net, p, meet)
+        a = p if mine > 0 else q
+        b = q if mine > 0 else p
+        slot = meet if mine > 0 else back(net, p, meet)
+        bridge = arc(net, a, slot)
+        f = cap[bridge]
+        i = a
+        while parent[i] != TERMINAL:
+            f = min(f, cap[sister(net, i, parent[i])])
+            i = head(net, i, parent[i])
+        f = min(f, term[i])
+        i = b
+        while parent[i] != TERMINAL:
+            f = min(f, cap[arc(net, i, parent[i])])
+            i = head(net, i, parent[i])
+        f = min(f, -term[i])
+        flow += f
+        cap[bridge] -= f
+        cap[sister(net, a, slot)] += f
+        i = a
+        while parent[i] != TERMINAL:
+            up = parent[i]
+            s = sister(net, i, up)
+            cap[arc(net, i, up)] += f
+            cap[s] -= f
+            j = head(net, i, up)
+            if cap[s] <= eps:
+                parent[i] = ORPHAN
+                orphans[lost] = i
+                lost += 1
+            i = j
+        term[i] -= f
+        if term[i] <= eps:
+            parent[i] = ORPHAN
+            orphans[lost] = i
+            lost += 1
+        i = b
+        while parent[i] != TERMINAL:
+            up = parent[i]
+            s = arc(net, i, up)
+            cap[s] -= f
+            cap[sister(net, i, up)] += f
+            j = head(net, i, up)
+            if cap[s] <= eps:
+                parent[i] = ORPHAN
+                orphans[lost] = i
+                lost += 1
+            i = j
+        term[i] += f
+        if term[i] >= -eps:
+            parent[i] = ORPHAN
+            orphans[lost] = i
+            lost += 1
+    t.control[HEAD], t.control[COUNT], t.control[TIME], t.control[ORPHANS] = first, count, time, lost
+    return flow
 
 
 @njit(cache=True, nogil=True)
-def run(net, cap, term, eps, t, lazy):
-    """Augment until S and T cannot touch any more; returns the flow that was added."""
-    flow = term[0] - term[0] if len(term) > 0 else eps - eps
-    n = len(t.queue)
-    while t.control[COUNT] > 0:
-        p = np.int64(t.queue[t.control[HEAD]])
-        t.control[HEAD] += 1
-        if t.control[HEAD] >= n:
-            t.control[HEAD] = 0
-        t.control[COUNT] -= 1
-        t.queued[p] = 0
+def _activate(t, p):
+    if t.queued[p] == 0:
+        t.queued[p] = 1
+        t.queue[(t.control[HEAD] + t.control[COUNT]) % len(t.queue)] = p
+        t.control[COUNT] += 1
+
+
+@njit(cache=True, nogil=True)
+def _orphan(t, p):
+    t.parent[p] = ORPHAN
+    t.orphans[t.control[ORPHANS]] = p
+    t.control[ORPHANS] += 1
+
+
+@njit(cache=True, nogil=True)
+def repair_nodes(net, term, eps, t, nodes):
+    """Make the trees fit again after term[nodes] was changed; ``run`` then continues."""
+    for i in range(len(nodes)):
+        p = np.int64(nodes[i])
         side = t.side[p]
-        if side == 0:
-            continue
-        touch(lazy, net, cap, p)
-        k = 0
-        while k < degree(net, p):
-            if (cap[arc(net, p, k)] if side > 0 else cap[sister(net, p, k)]) <= eps:
-                k += 1
-                continue
+        want = 1 if term[p] > eps else (-1 if term[p] < -eps else 0)
+        for k in range(degree(net, p)):  # p may be claimed by either tree, in whatever order things happen next
             q = head(net, p, k)
-            other = t.side[q]
-            if other == 0:
-                t.side[q] = side
-                t.parent[q] = back(net, p, k)
-                t.stamp[q] = t.stamp[p]
-                t.depth[q] = t.depth[p] + 1
+            if t.side[q] != 0:
                 _activate(t, q)
-                k += 1
-            elif other == side:
-                if t.stamp[q] <= t.stamp[p] and t.depth[q] > t.depth[p] + 1:
-                    t.parent[q] = back(net, p, k)  # a shorter way to the terminal
-                    t.stamp[q] = t.stamp[p]
-                    t.depth[q] = t.depth[p] + 1
-                k += 1
+        if want == 0:
+            if t.parent[p] == TERMINAL:
+                _orphan(t, p)
+            continue
+        if side == -want:
+            for k in range(degree(net, p)):
+                q = head(net, p, k)
+                if t.side[q] == side and t.parent[q] == back(net, p, k):
+                    _orphan(t, q)
+        if t.parent[p] == ORPHAN:
+            for j in range(t.control[ORPHANS]):  # it has found a parent before anyone looked for one
+                if t.orphans[j] == p:
+                    t.control[ORPHANS] -= 1
+                    t.orphans[j] = t.orphans[t.control[ORPHANS]]
+                    break
+        t.side[p] = want
+        t.parent[p] = TERMINAL
+        t.stamp[p] = t.control[TIME]
+        t.depth[p] = 1
+        _activate(t, p)
+
+
+@njit(cache=True, nogil=True)
+def repair_arcs(net, cap, eps, t, tails, slots):
+    """Make the trees fit again after the capacities of these arcs (and of their sisters) were changed."""
+    for i in range(len(tails)):
+        for turn in range(2):
+            p = np.int64(tails[i])
+            k = np.int64(slots[i])
+            q = head(net, p, k)
+            if turn == 1:
+                p, q, k = q, p, back(net, p, k)
+            if cap[arc(net, p, k)] > eps:
+                if t.side[p] == 1 and t.side[q] != 1:
+                    _activate(t, p)
+                if t.side[q] == -1 and t.side[p] != -1:
+                    _activate(t, q)
             else:
-                t.control[TIME] += 1
-                near = p if side > 0 else q
-                flow += _augment(net, cap, term, eps, t, near, k if side > 0 else back(net, p, k))
-                _adopt(net, cap, eps, t, lazy)
-                if t.side[p] != side:
-                    break  # p left the tree; else look at the same arc again
-    return flow
+                if t.side[q] == 1 and t.parent[q] == back(net, p, k):
+                    _orphan(t, q)
+                if t.side[p] == -1 and t.parent[p] == k:
+                    _orphan(t, p)

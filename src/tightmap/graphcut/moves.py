@@ -10,8 +10,8 @@ h_p(x_p) - h_p(c) and an edge the residual capacities
 
     u -> v:  theta(c, x_v) - y_uv(c) - y_vu(x_v)         v -> u:  theta(x_u, c) + y_uv(c) - y_uv(x_u),
 
-which is the cut of an ordinary expansion, reparametrised by the flow that label c left behind the last time.  So flow is
-reused: from the second sweep on there is little left to push.  The sum of the two capacities is negative where the
+which is the cut of an ordinary expansion, reparametrised by the flow that label c left behind the last time.  So flow
+is reused: from the second sweep on there is little left to push.  The sum of the two capacities is negative where the
 table violates the triangle inequality for (x_u, c, x_v); the edge then gets no arcs and the cost of switching v alone
 is overestimated by as much (safe truncation: no move can raise the energy), and the dual is repaired after the move.
 
@@ -29,7 +29,7 @@ import numpy.typing as npt
 from numba import njit, types
 from numba.extending import overload
 
-from tightmap.graphcut.maxflow import Trees, new_trees, plant, push_to_neighbours, run, touch
+from tightmap.graphcut.maxflow import Trees, new_trees, pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import Edges, PairModel, pair
 
@@ -54,83 +54,103 @@ class Move(NamedTuple):
 LABEL, NUMBER, TOUCHED, TRUNCATED, CLOCK = 0, 1, 2, 3, 4
 
 
+def _is_move(lazy):
+    return isinstance(lazy, types.NamedTuple) and lazy.instance_class is Move
+
+
+@overload(pending, inline="always")
+def _pending_move(lazy, p):
+    if _is_move(lazy):
+        return lambda lazy, p: lazy.touched[p] != lazy.state[NUMBER]
+    return None
+
+
 @overload(touch, inline="always")
 def _touch_move(lazy, net, cap, p):
-    if not (isinstance(lazy, types.NamedTuple) and lazy.instance_class is Move):
+    if not _is_move(lazy):
         return None
 
     def compute(lazy, net, cap, p):
-        if lazy.touched[p] != lazy.state[NUMBER]:
-            _compute_arcs(lazy, net, cap, p)
+        # flat arguments: a tuple of arrays passed by value would cost more than the work
+        m = lazy.edges
+        _compute_arcs(
+            net, cap, p, lazy.cards, lazy.x, lazy.yc, lazy.yu, lazy.yv, lazy.touched, lazy.order, lazy.state,
+            m.kind, m.weight, m.base, m.stride, m.tables, m.magic,
+        )  # fmt: skip
 
     return compute
 
 
 @njit(cache=True, nogil=True)
-def _compute_arcs(s, net, cap, p):
+def _compute_arcs(
+    net, cap, p, cards, x, yc, yu, yv, touched, order, state, kind, weight, base, stride, tables, magic
+):  # fmt: skip
     """Residual capacities of the edges around p that no neighbour has computed yet."""
-    now = s.state[NUMBER]
-    c = s.state[LABEL]
-    s.touched[p] = now
-    s.order[s.state[TOUCHED]] = p
-    s.state[TOUCHED] += 1
-    zero = s.hx[0] - s.hx[0]
+    now = state[NUMBER]
+    c = state[LABEL]
+    touched[p] = now
+    order[state[TOUCHED]] = p
+    state[TOUCHED] += 1
+    zero = yc[0] - yc[0]
     for k in range(degree(net, p)):
         q = head(net, p, k)
-        if s.touched[q] == now:
+        if touched[q] == now:
             continue
         there = zero
         back = zero
-        if s.x[q] != c and s.cards[q] > c:
+        if x[q] != c and cards[q] > c:
             e = edge(net, p, k)
-            if p < q:
-                there = pair(s.edges, e, c, s.x[q]) - s.yc[e] - s.yv[e]
-                back = pair(s.edges, e, s.x[p], c) + s.yc[e] - s.yu[e]
-            else:
-                back = pair(s.edges, e, c, s.x[p]) - s.yc[e] - s.yv[e]
-                there = pair(s.edges, e, s.x[q], c) + s.yc[e] - s.yu[e]
+            u = min(p, q)
+            v = max(p, q)
+            there = pair(kind, weight, base, stride, tables, magic, e, c, x[v]) - yc[e] - yv[e]
+            back = pair(kind, weight, base, stride, tables, magic, e, x[u], c) + yc[e] - yu[e]
             if there < 0 or back < 0:
                 there = max(there, zero)
                 back = max(back, zero)
-                s.state[TRUNCATED] += 1
-        cap[arc(net, p, k)] = there
-        cap[sister(net, p, k)] = back
+                state[TRUNCATED] += 1
+        a = arc(net, p, k)
+        b = sister(net, p, k)
+        cap[a if p < q else b] = there
+        cap[b if p < q else a] = back
 
 
 @njit(cache=True, nogil=True)
 def _repair(s, net, since):
     """Shift duals of label c where labels that changed after ``since`` made a capacity negative."""
     c = s.state[LABEL]
-    for p in range(len(s.x)):
-        if s.changed[p] <= since or s.cards[p] == 0:
+    cards, x, hc, yc, yu, yv, changed = s.cards, s.x, s.hc, s.yc, s.yu, s.yv, s.changed
+    m = s.edges
+    kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
+    for p in range(len(x)):
+        if changed[p] <= since or cards[p] == 0:
             continue
         for k in range(degree(net, p)):
             q = head(net, p, k)
-            if s.cards[q] == 0 or (q < p and s.changed[q] > since):
+            if cards[q] == 0 or (q < p and changed[q] > since):
                 continue
             u = min(p, q)
             v = max(p, q)
-            if s.x[u] == c or s.x[v] == c:
+            if x[u] == c or x[v] == c:
                 continue
             e = edge(net, p, k)
-            has_u = s.cards[u] > c
-            has_v = s.cards[v] > c
+            has_u = cards[u] > c
+            has_v = cards[v] > c
             if has_u and has_v:
-                there = pair(s.edges, e, c, s.x[v]) - s.yc[e] - s.yv[e]
-                back = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
+                there = pair(kind, weight, base, stride, tables, magic, e, c, x[v]) - yc[e] - yv[e]
+                back = pair(kind, weight, base, stride, tables, magic, e, x[u], c) + yc[e] - yu[e]
                 if there < 0 or back < 0:
                     shift = there if there < 0 or there + back < 0 else -back
-                    s.yc[e] += shift
-                    s.hc[u] += shift
-                    s.hc[v] -= shift
+                    yc[e] += shift
+                    hc[u] += shift
+                    hc[v] -= shift
             elif has_u:  # v cannot follow: the edge is a unary cost of u, and its dual says it exactly
-                shift = pair(s.edges, e, c, s.x[v]) - s.yc[e] - s.yv[e]
-                s.yc[e] += shift
-                s.hc[u] += shift
+                shift = pair(kind, weight, base, stride, tables, magic, e, c, x[v]) - yc[e] - yv[e]
+                yc[e] += shift
+                hc[u] += shift
             elif has_v:
-                shift = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
-                s.yc[e] -= shift
-                s.hc[v] += shift
+                shift = pair(kind, weight, base, stride, tables, magic, e, x[u], c) + yc[e] - yu[e]
+                yc[e] -= shift
+                hc[v] += shift
 
 
 @njit(cache=True, nogil=True)
@@ -140,7 +160,8 @@ def _mark_sink_side(s, net, cap, term, t):
     count = 0
     for p in range(len(s.x)):
         if t.side[p] == 0 and s.x[p] != c and s.cards[p] > c:
-            touch(s, net, cap, p)
+            if pending(s, p):
+                touch(s, net, cap, p)
             for k in range(degree(net, p)):
                 if cap[arc(net, p, k)] > 0 and t.side[head(net, p, k)] < 0:
                     t.queue[count] = p
@@ -163,48 +184,52 @@ def _mark_sink_side(s, net, cap, term, t):
 def _close(s, net, cap, term, side, least):
     """Put the flow into the duals and switch the touched nodes with side >= least; returns how many."""
     c = s.state[LABEL]
-    for p in range(len(s.x)):
-        s.hc[p] = s.hx[p] - term[p]
+    cards, x, hx, hc, yc, yu, yv = s.cards, s.x, s.hx, s.hc, s.yc, s.yu, s.yv
+    touched, order, changed, state = s.touched, s.order, s.changed, s.state
+    m = s.edges
+    kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
+    for p in range(len(x)):
+        hc[p] = hx[p] - term[p]
     count = 0
-    for i in range(s.state[TOUCHED]):
-        p = np.int64(s.order[i])
+    for i in range(state[TOUCHED]):
+        p = np.int64(order[i])
         for k in range(degree(net, p)):
             q = head(net, p, k)
-            if s.cards[q] == 0 or (q < p and s.touched[q] == s.state[NUMBER]):
+            if cards[q] == 0 or (q < p and touched[q] == state[NUMBER]):
                 continue
             e = edge(net, p, k)
             u = min(p, q)
             v = max(p, q)
-            if s.x[u] != c and s.x[v] != c and s.cards[u] > c and s.cards[v] > c:
+            if x[u] != c and x[v] != c and cards[u] > c and cards[v] > c:
                 forward = cap[arc(net, p, k)] if p < q else cap[sister(net, p, k)]
-                s.yc[e] = pair(s.edges, e, c, s.x[v]) - s.yv[e] - forward
+                yc[e] = pair(kind, weight, base, stride, tables, magic, e, c, x[v]) - yv[e] - forward
                 if side[v] >= least and side[u] < least:
                     # exact unless the arc was truncated: then v alone is cheaper than the cut believed
-                    wrong = pair(s.edges, e, s.x[u], c) + s.yc[e] - s.yu[e]
+                    wrong = pair(kind, weight, base, stride, tables, magic, e, x[u], c) + yc[e] - yu[e]
                     if wrong < 0:
-                        s.yc[e] -= wrong
-                        s.hc[u] -= wrong
-                        s.hc[v] += wrong
-    for i in range(s.state[TOUCHED]):
-        p = np.int64(s.order[i])
+                        yc[e] -= wrong
+                        hc[u] -= wrong
+                        hc[v] += wrong
+    for i in range(state[TOUCHED]):
+        p = np.int64(order[i])
         if side[p] >= least:
             count += 1
             for k in range(degree(net, p)):
                 q = head(net, p, k)
-                if s.cards[q] > 0:
+                if cards[q] > 0:
                     e = edge(net, p, k)
                     if p < q:
-                        s.yu[e] = s.yc[e]
+                        yu[e] = yc[e]
                     else:
-                        s.yv[e] = -s.yc[e]
+                        yv[e] = -yc[e]
     if count > 0:
-        s.state[CLOCK] += 1
-        for i in range(s.state[TOUCHED]):
-            p = s.order[i]
+        state[CLOCK] += 1
+        for i in range(state[TOUCHED]):
+            p = order[i]
             if side[p] >= least:
-                s.x[p] = c
-                s.hx[p] = s.hc[p]
-                s.changed[p] = s.state[CLOCK]
+                x[p] = c
+                hx[p] = hc[p]
+                changed[p] = state[CLOCK]
     return count
 
 
@@ -222,6 +247,10 @@ def _move(s, net, cap, term, t, c, since, largest):
         hope |= d > 0
     if not hope:
         return 0
+    if since < 0:  # the first move on a label reaches most nodes: in memory order their arcs come cheaper
+        for p in range(len(s.x)):
+            if s.x[p] != c and s.cards[p] > c:
+                touch(s, net, cap, p)
     push_to_neighbours(net, cap, term, zero, s)
     plant(t, term, zero, False)
     run(net, cap, term, zero, t, s)
@@ -251,7 +280,8 @@ def _initial_duals(s, net, y, first, step, h, start, label_step):
             b = np.int64(s.x[v])
             if a == b:
                 continue
-            cost = pair(s.edges, e, a, b)
+            m = s.edges
+            cost = pair(m.kind, m.weight, m.base, m.stride, m.tables, m.magic, e, a, b)
             s.yu[e] = half(cost)
             s.yv[e] = cost - s.yu[e]
             y[first[e] + step * a] = s.yu[e]
@@ -347,7 +377,9 @@ class Expansion:
             changed=np.zeros(nodes, np.int32),
             state=np.zeros(5, np.int64),
         )
-        _initial_duals(self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step)
+        _initial_duals(
+            self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step
+        )
         self.move_data.hx[model.node] = self.h[self.start[model.node] + self.label_step * x[model.node]]
         self.tried[:] = -1
 

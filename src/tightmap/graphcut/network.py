@@ -7,9 +7,9 @@ cap[arc(net, p, k)], and sister(net, p, k) is the index of the reverse arc.  Eve
 ``Grid``  implicit neighbours: node p has ``degree`` slots with fixed strides, and slot k ^ 1 points back.  The grid
           carries a frame of dead nodes whose capacities stay zero, so that no kernel ever tests for the border.
 
-Slots k and k ^ 1 of neighbouring nodes, or the two arcs of a pair, belong to the edge number ``edge(net, p, k)``: per-edge
-data are indexed by it.  On a grid every node owns ``degree / 2`` edge numbers, those of its slots 0, 2, 4 ...; the end
-of an edge with the smaller index is its tail.
+The two arcs of a pair belong to the edge number ``edge(net, p, k)``: per-edge data are indexed by it.  On a grid every
+node owns ``degree / 2`` edge numbers, those of its slots 0, 2, 4 ...; the end of an edge with the smaller index is its
+tail.
 
 The functions below are chosen by the type of the network when a kernel is compiled; they cost nothing at run time.
 """

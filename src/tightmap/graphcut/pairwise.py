@@ -56,21 +56,21 @@ class PairModel:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def pair(m, e, a, b):
-    """Cost of edge e at labels a (tail) and b (head)."""
-    kind = m.kind[e]
-    w = m.weight[e]
+def pair(kinds, weight, base, stride, tables, magic, e, a, b):
+    """Cost of edge e at labels a (tail) and b (head); the first six arguments are the fields of ``Edges``."""
+    kind = kinds[e]
+    w = weight[e]
     if kind == POTTS:
         return w if a != b else w - w
     if kind == DENSE:
-        v = w * m.tables[m.base[e] + np.int64(a) * m.stride[e] + b]
+        v = w * tables[base[e] + np.int64(a) * stride[e] + b]
     else:
         d = abs(np.int64(a) - np.int64(b))
         if kind == QUADRATIC:
             d *= d
-        limit = m.tables[m.base[e]]
+        limit = tables[base[e]]
         v = w * (limit if d >= limit else type_like(d, limit))
-    return (v + m.magic[0]) - m.magic[0]
+    return (v + magic[0]) - magic[0]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -102,7 +102,7 @@ def _move_diagonals(g, base, diagonal_of, diagonals, unary):
 
 
 def _tables(g: Arrays) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray]:
-    """kind, base, tables and unaries in which every table is Potts, a truncated difference or dense with zero diagonal."""
+    """kind, base, tables and unaries where every factor is Potts, a truncated difference or dense with 0 diagonal."""
     kind = g.kind.copy()
     base = np.zeros(len(kind), np.int64)
     base[:] = g.param
@@ -125,9 +125,8 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArr
                 table = g.params[g.param[f] : g.param[f] + a * b].reshape(a, b)
                 starts[t] = g.param[f]
             else:
-                table = np.empty(a * b)
-                _tabulate(g, f, table)
-                table = table.reshape(a, b)
+                table = np.empty((a, b))
+                _tabulate(g, f, table.reshape(-1))
                 starts[t] = -1
             diagonal = np.diagonal(table)
             if diagonal.any():
@@ -243,7 +242,7 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
     cards[node] = g.cards
 
     def by_number(values: npt.NDArray, kind_of: type, default: int = 0) -> npt.NDArray:
-        out = np.full(count, default, kind_of)
+        out: npt.NDArray = np.full(count, default, kind_of)
         out[number] = values
         return out
 
