@@ -1,0 +1,106 @@
+"""Cover the factors of a model by forests, for tree-reweighted methods.
+
+A set of factors is a forest when no two of them share more than one variable and none closes a cycle: adding them one
+after the other, all variables of a factor are in different components before it comes.  Minimising over a forest is
+exact dynamic programming.  If every factor is in at least one of T forests, the share rho_f = (forests with f) / T is
+a valid appearance probability (Wainwright, Jaakkola and Willsky 2005; hyperforests for order > 2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from tightmap.graph import FloatArray, Graph, IntArray
+
+
+class Cover(NamedTuple):
+    """Forests as elimination orders: within a forest, factors from the leaves to the roots."""
+
+    start: IntArray  # (T + 1,) where each forest begins in the two lists
+    factor: npt.NDArray[np.int64]
+    towards: npt.NDArray[np.int64]  # position, in the factor's scope, of the variable nearest to the root
+    rho: FloatArray  # (m,) appearance probability of every factor
+
+
+@njit(cache=True, nogil=True)
+def _grow(scope_start, scope, n, order):
+    """Kruskal: the factors of one maximal forest, preferring those early in ``order``."""
+    parent = np.arange(n)
+    taken = np.zeros(len(order), np.bool_)
+    roots = np.empty(128, np.int64)
+    for f in order:
+        a, b = scope_start[f], scope_start[f + 1]
+        fits = True
+        for p in range(a, b):
+            r = scope[p]
+            while parent[r] != r:
+                parent[r] = parent[parent[r]]
+                r = parent[r]
+            roots[p - a] = r
+            for q in range(p - a):
+                if roots[q] == r:
+                    fits = False
+            if not fits:
+                break
+        if fits:
+            taken[f] = True
+            for q in range(1, b - a):
+                parent[roots[q]] = roots[0]
+    return taken
+
+
+@njit(cache=True, nogil=True)
+def _eliminate(g, taken, factor, towards):
+    """Breadth first from the lowest variable of every component; filled backwards, so that leaves come first."""
+    n = len(g.cards)
+    count = 0
+    for f in range(len(taken)):
+        count += taken[f]
+    at = count
+    seen = np.zeros(n, np.bool_)
+    done = np.zeros(len(taken), np.bool_)
+    queue = np.empty(n, np.int64)
+    for root in range(n):
+        if seen[root]:
+            continue
+        seen[root] = True
+        queue[0] = root
+        head, tail = 0, 1
+        while head < tail:
+            i = queue[head]
+            head += 1
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                f = g.adj_factor[a]
+                if taken[f] and not done[f]:
+                    done[f] = True
+                    at -= 1
+                    factor[at] = f
+                    towards[at] = g.adj_pos[a]
+                    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                        j = g.scope[p]
+                        if not seen[j]:
+                            seen[j] = True
+                            queue[tail] = j
+                            tail += 1
+    return count
+
+
+def forest_cover(graph: Graph) -> Cover:
+    """Maximal forests, each preferring the factors used least so far, until every factor has been used."""
+    g = graph.arrays
+    uses = np.zeros(graph.m, dtype=np.int64)
+    sizes, factors, towards = [0], [], []
+    while not sizes[1:] or uses.min(initial=1) == 0:
+        order = np.argsort(uses, kind="stable")
+        taken = _grow(g.scope_start, g.scope, graph.n, order)
+        uses += taken
+        own, side = np.empty(int(taken.sum()), np.int64), np.empty(int(taken.sum()), np.int64)
+        sizes.append(int(_eliminate(g, taken, own, side)))
+        factors.append(own)
+        towards.append(side)
+    rho = uses / len(factors)
+    return Cover(np.cumsum(np.array(sizes, dtype=np.int64)), np.concatenate(factors), np.concatenate(towards), rho)

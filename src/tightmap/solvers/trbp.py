@@ -1,0 +1,233 @@
+"""TRBP: tree-reweighted belief propagation, min-sum, for factors of any order (algorithms.md, 1.8).
+
+With appearance probabilities rho_A of the factors in a cover by forests, every factor A sends to its variables
+
+    b_i = theta_i + sum_B rho_B m_{B->i},
+    m_{A->i}(x_i) = min over the other variables of A of [theta_A / rho_A + sum_j (b_j - m_{A->j})],
+
+all at once, damped.  It need not converge and nothing is monotone, but messages are messages.  Moving rho_A m_{A->i}
+from A to i leaves the energy as it is, and with T forests
+
+    E = sum over forests of (1/T) [sum_i b_i + sum over A in the forest of (theta_A / rho_A - sum_i m_{A->i})],
+
+each of which is minimised exactly by dynamic programming.  The messages of those programs, added up over the forests,
+are messages between factors and variables too, so the certified bound of the result (energy.lower_bound) is at least
+the mean of the forests' minima.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit, prange
+
+from tightmap.energy import BLOCK, energy, lower_bound, message_offsets
+from tightmap.errors import OptionError
+from tightmap.factors.kernels import minmarg, workspace
+from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
+from tightmap.solvers.bcd import local_minimum
+from tightmap.solvers.dual import Dual, given_messages
+from tightmap.solvers.forest_cover import Cover, forest_cover
+
+EVERY = 10  # iterations between two bounds and two polished labellings
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _beliefs(g, rho, messages, at, beliefs, labels):
+    """b_i of every variable, and its best label."""
+    n = len(g.cards)
+    for block in prange((n + BLOCK - 1) // BLOCK):
+        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
+            o, c = g.offset[i], g.cards[i]
+            for s in range(c):
+                beliefs[o + s] = g.unary[o + s]
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                f = g.adj_factor[a]
+                m = at[g.scope_start[f] + g.adj_pos[a]]
+                for s in range(c):
+                    beliefs[o + s] += rho[f] * messages[m + s]
+            best = 0
+            for s in range(1, c):
+                if beliefs[o + s] < beliefs[o + best]:
+                    best = s
+            labels[i] = best
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
+    """New messages of all factors from the beliefs; change and level are the largest step and message per block."""
+    m = len(g.kind)
+    for block in prange(len(change)):
+        work = np.empty(scratch)
+        out = np.empty(scratch)
+        inner = np.empty(scratch)
+        start = np.empty(128, np.int64)
+        largest = 0.0
+        highest = 0.0
+        for f in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
+            first = g.scope_start[f]
+            k = g.scope_start[f + 1] - first
+            base = at[first]
+            if at[first + k] - base > len(inner):
+                inner = np.empty(at[first + k] - base)
+            for p in range(k):
+                i = g.scope[first + p]
+                start[p] = at[first + p] - base
+                for s in range(g.cards[i]):
+                    inner[start[p] + s] = rho[f] * (beliefs[g.offset[i] + s] - messages[at[first + p] + s])
+            for p in range(k):
+                c = g.cards[g.scope[first + p]]
+                minmarg(g, f, p, inner, start, out, work)
+                low = out[0]
+                for s in range(1, c):
+                    low = min(low, out[s])
+                for s in range(c):
+                    old = messages[at[first + p] + s]
+                    new = damping * old + (1.0 - damping) * (out[s] - low) / rho[f]
+                    messages[at[first + p] + s] = new
+                    largest = max(largest, abs(new - old))
+                    highest = max(highest, abs(new))
+        change[block] = largest
+        level[block] = highest
+
+
+@njit(cache=True, nogil=True)
+def _eliminate(g, rho, factor, towards, share, messages, at, cost, out_messages, scratch):
+    """Dynamic programming on one forest: cost (b_i on entry) is gathered at the roots, and every move is recorded."""
+    work = np.empty(scratch)
+    out = np.empty(scratch)
+    inner = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    for e in range(len(factor)):
+        f, root = factor[e], towards[e]
+        first = g.scope_start[f]
+        k = g.scope_start[f + 1] - first
+        base = at[first]
+        if at[first + k] - base > len(inner):
+            inner = np.empty(at[first + k] - base)
+        for p in range(k):
+            i = g.scope[first + p]
+            start[p] = at[first + p] - base
+            for s in range(g.cards[i]):
+                inner[start[p] + s] = rho[f] * (cost[g.offset[i] + s] - messages[at[first + p] + s])
+        minmarg(g, f, root, inner, start, out, work)
+        for p in range(k):
+            i = g.scope[first + p]
+            o, m = g.offset[i], at[first + p]
+            for s in range(g.cards[i]):
+                if p == root:
+                    moved = out[s] / rho[f] - messages[m + s]
+                    cost[o + s] += moved
+                else:
+                    moved = -cost[o + s]
+                    cost[o + s] = 0.0
+                out_messages[m + s] += share * moved
+
+
+def forest_messages(graph: Graph, cover: Cover, messages: FloatArray, beliefs: FloatArray) -> FloatArray:
+    """Messages whose bound is at least the mean over the forests of their exact minima."""
+    at = message_offsets(graph)
+    rho_of_entry = np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
+    out = rho_of_entry * messages
+    share = 1.0 / (len(cover.start) - 1)
+    for begin, end in zip(cover.start[:-1], cover.start[1:], strict=True):
+        own, side = cover.factor[begin:end], cover.towards[begin:end]
+        cost = beliefs.copy()
+        _eliminate(graph.arrays, cover.rho, own, side, share, messages, at, cost, out, workspace(graph.arrays))
+    return out
+
+
+@dataclass
+class State:
+    graph: Graph
+    cover: Cover
+    at: IntArray
+    messages: FloatArray
+    beliefs: FloatArray
+    labels: Labels
+    scratch: int
+    iteration: int = 0
+    bound: float = -math.inf
+    dual: FloatArray | None = None  # the messages of the best bound
+    record: float = math.inf
+
+
+@dataclass(frozen=True)
+class TRBP(Solver):
+    """Options of tree-reweighted belief propagation.
+
+    damping    part of the old message that is kept, 0 <= damping < 1
+    sweeps     most iterations (the method need not converge)
+    tolerance  stop when no message changes by more than this, relative to the largest message
+    """
+
+    damping: float = 0.5
+    sweeps: int = 200
+    tolerance: float = 1e-5
+
+    name: ClassVar[str] = "trbp"
+    summary: ClassVar[str] = "tree-reweighted belief propagation for any order, with certified bounds of its forests"
+    gives_bound: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.damping < 1.0:
+            raise OptionError(f"trbp: damping must be at least 0 and less than 1, got {self.damping}")
+        if self.sweeps < 1:
+            raise OptionError(f"trbp: sweeps must be at least 1, got {self.sweeps}")
+        if not self.tolerance >= 0.0:
+            raise OptionError(f"trbp: tolerance must be at least 0, got {self.tolerance}")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        cover = forest_cover(graph)
+        at = message_offsets(graph)
+        messages = np.zeros(int(at[-1]))
+        given = given_messages(init, graph)
+        if given is not None:
+            messages = given / np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
+        beliefs, labels = np.empty(len(graph.arrays.unary)), np.zeros(graph.n, dtype=np.int64)
+        state = State(graph, cover, at, messages, beliefs, labels, workspace(graph.arrays))
+        _beliefs(graph.arrays, cover.rho, messages, at, beliefs, labels)
+        return state
+
+    def step(self, state: State) -> Progress:
+        graph, g, rho = state.graph, state.graph.arrays, state.cover.rho
+        blocks = (graph.m + BLOCK - 1) // BLOCK
+        change, level = np.zeros(blocks), np.zeros(blocks)
+        _send(g, rho, state.beliefs, state.messages, state.at, self.damping, state.scratch, change, level)
+        _beliefs(g, rho, state.messages, state.at, state.beliefs, state.labels)
+        state.iteration += 1
+        moved = float(change.max()) / max(1e-300, float(level.max()))
+        progress = Progress(info={"change": moved})
+        progress.done = moved <= self.tolerance or state.iteration >= self.sweeps
+        if state.iteration % EVERY == 1 or progress.done:
+            progress.bound = self._bound(state)
+            progress.labels = local_minimum(graph, state.labels)
+        else:
+            value = energy(graph, state.labels)
+            if value < state.record:
+                state.record, progress.labels = value, state.labels.copy()
+        return progress
+
+    def _bound(self, state: State) -> float:
+        messages = forest_messages(state.graph, state.cover, state.messages, state.beliefs)
+        bound = lower_bound(state.graph, messages)
+        if state.dual is None or bound > state.bound:
+            state.bound, state.dual = bound, messages
+        return bound
+
+    def finish(self, state: State) -> Final:
+        bound = max(self._bound(state), state.bound)
+        dual = state.dual
+        assert dual is not None
+        forests = len(state.cover.start) - 1
+        note = f"{forests} forests cover the factors"
+        return Final(
+            labels=local_minimum(state.graph, state.labels),
+            bound=bound,
+            state=Dual(state.graph, lambda: dual),
+            note=note,
+        )
