@@ -24,6 +24,7 @@ METHODS: dict[str, str] = {
     "fw": "tightmap.solvers.fw:FrankWolfe",
     "admm": "tightmap.solvers.admm:ADMM",
     "trws": "tightmap.solvers.trws:TRWS",
+    "trbp": "tightmap.solvers.trbp:TRBP",
     "srmp": "tightmap.solvers.srmp:SRMP",
 }
 
