@@ -90,12 +90,26 @@ def _eliminate(g, taken, factor, towards):
 
 
 def forest_cover(graph: Graph) -> Cover:
-    """Maximal forests, each preferring the factors used least so far, until every factor has been used."""
+    """Maximal forests, each preferring the factors used least so far, until every factor has been used.
+
+    Ties go by index, which covers a grid by two combs.  Where that needs many more forests than there are edges to
+    place (it makes a star of every variable of a dense graph), ties in a fixed random order are tried as well.
+    """
+    covers = [_cover(graph, np.arange(graph.m))]
+    needed = np.diff(graph.arrays.scope_start).astype(np.int64).sum() - graph.m  # joins, of which a forest has n - 1
+    if len(covers[0].start) - 1 > 2 + needed // max(1, graph.n - 1):
+        covers.append(_cover(graph, np.random.default_rng(0).permutation(graph.m)))
+    return min(covers, key=lambda cover: len(cover.start))
+
+
+def _cover(graph: Graph, ties: npt.NDArray[np.int64]) -> Cover:
     g = graph.arrays
     uses = np.zeros(graph.m, dtype=np.int64)
-    sizes, factors, towards = [0], [], []
-    while not sizes[1:] or uses.min(initial=1) == 0:
-        order = np.argsort(uses, kind="stable")
+    sizes = [0]
+    factors: list[npt.NDArray[np.int64]] = []
+    towards: list[npt.NDArray[np.int64]] = []
+    while not factors or uses.min() == 0:
+        order = ties[np.argsort(uses[ties], kind="stable")]
         taken = _grow(g.scope_start, g.scope, graph.n, order)
         uses += taken
         own, side = np.empty(int(taken.sum()), np.int64), np.empty(int(taken.sum()), np.int64)

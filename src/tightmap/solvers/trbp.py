@@ -59,7 +59,7 @@ def _beliefs(g, rho, messages, at, beliefs, labels):
 
 @njit(cache=True, nogil=True, parallel=True)
 def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
-    """New messages of all factors from the beliefs; change and level are the largest step and message per block."""
+    """New messages of all factors; change is the largest step of each block, level the sum of |message|."""
     m = len(g.kind)
     for block in prange(len(change)):
         work = np.empty(scratch)
@@ -67,7 +67,7 @@ def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
         inner = np.empty(scratch)
         start = np.empty(128, np.int64)
         largest = 0.0
-        highest = 0.0
+        total = 0.0
         for f in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
             first = g.scope_start[f]
             k = g.scope_start[f + 1] - first
@@ -90,9 +90,9 @@ def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
                     new = damping * old + (1.0 - damping) * (out[s] - low) / rho[f]
                     messages[at[first + p] + s] = new
                     largest = max(largest, abs(new - old))
-                    highest = max(highest, abs(new))
+                    total += abs(new)
         change[block] = largest
-        level[block] = highest
+        level[block] = total
 
 
 @njit(cache=True, nogil=True)
@@ -162,7 +162,7 @@ class TRBP(Solver):
 
     damping    part of the old message that is kept, 0 <= damping < 1
     sweeps     most iterations (the method need not converge)
-    tolerance  stop when no message changes by more than this, relative to the largest message
+    tolerance  stop when no message changes by more than this, relative to the mean of their absolute values
     """
 
     damping: float = 0.5
@@ -200,7 +200,7 @@ class TRBP(Solver):
         _send(g, rho, state.beliefs, state.messages, state.at, self.damping, state.scratch, change, level)
         _beliefs(g, rho, state.messages, state.at, state.beliefs, state.labels)
         state.iteration += 1
-        moved = float(change.max()) / max(1e-300, float(level.max()))
+        moved = float(change.max()) * len(state.messages) / max(1e-300, float(level.sum()))
         progress = Progress(info={"change": moved})
         progress.done = moved <= self.tolerance or state.iteration >= self.sweeps
         if state.iteration % EVERY == 1 or progress.done:
