@@ -165,7 +165,11 @@ class Model:
         else:
             total = np.zeros(int(self.offset[-1])) if self._unaries is None else self._unaries.copy()
             starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
-            np.add.at(total, starts + np.arange(len(flat)), flat)
+            entries = starts + np.arange(len(flat))
+            if len(np.unique(index)) == len(index):
+                total[entries] += flat
+            else:  # costs of a variable that is listed several times add up
+                np.add.at(total, entries, flat)
             self._unaries = total
         self._graph = None
 

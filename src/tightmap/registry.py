@@ -22,10 +22,13 @@ METHODS: dict[str, str] = {
     "anneal": "tightmap.solvers.anneal:Anneal",
     "pgd": "tightmap.solvers.pgd:PGD",
     "fw": "tightmap.solvers.fw:FrankWolfe",
+    "cqp": "tightmap.solvers.cqp:CQP",
     "admm": "tightmap.solvers.admm:ADMM",
     "trws": "tightmap.solvers.trws:TRWS",
     "trbp": "tightmap.solvers.trbp:TRBP",
     "srmp": "tightmap.solvers.srmp:SRMP",
+    "expansion": "tightmap.solvers.expansion:Expansion",
+    "fastpd": "tightmap.solvers.fastpd:FastPD",
 }
 
 

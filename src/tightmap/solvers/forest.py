@@ -1,8 +1,8 @@
 """Forests inside a graph, minimised exactly by dynamic programming while the rest of the labelling stays.
 
 A block is a set of variables in which every factor has at most two members, and these pairs form a forest.  Given the
-labels outside, the energy of the block is a sum over the edges of that forest, so leaves-to-root min-sum messages and one
-pass back give its exact minimum: the block version of BCD (paper §3), and an exact solver when one block is everything.
+labels outside, the energy of the block is a sum over the edges of that forest, so leaves-to-root min-sum messages and
+one pass back give its exact minimum: the block version of BCD (paper §3), and an exact solver when one block is everything.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tightmap.solvers.base import Context, Labels
 class Forests(NamedTuple):
     """Blocks as flat arrays: variables of block b are order[start[b]:start[b + 1]], parents before children.
 
-    parent[v] and link[v] (the factor to the parent, -1 for a root) belong to the place in ``order``, not to the variable:
-    a variable may be in several blocks.
+    parent[v] and link[v] (the factor to the parent, -1 for a root) belong to the place in ``order``, not to the
+    variable: a variable may be in several blocks.
     """
 
     start: np.ndarray
@@ -50,7 +50,7 @@ def forest_blocks(graph: Graph, what: str) -> Forests:
         blocks += list(index.T) if what in ("columns", "lines") else []
     start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
     nodes = np.concatenate(blocks).astype(np.int64)
-    order, parent, link, ok = _root(graph.arrays, start, nodes)
+    order, parent, link, ok = root_blocks(graph.arrays, start, nodes)
     if not ok:
         raise ModelError(
             f"bcd: blocks={what!r}: a factor has three variables in one block or the block has a cycle; "
@@ -113,7 +113,7 @@ def greedy_forests(g):
 
 
 @njit(cache=True, nogil=True)
-def _root(g, start, nodes):
+def root_blocks(g, start, nodes):
     """Order the variables of every block so that parents come first; False if a block is not a forest."""
     n = len(g.cards)
     order = np.empty(len(nodes), np.int64)
@@ -184,8 +184,10 @@ def _message_up(g, f, i, up, row, labels, held, start, out, work):
 
 
 @njit(cache=True, nogil=True)
-def minimise_forest(g, labels, order, parent, link, cost, inside, scratch):
-    """Exact minimum over the variables of one block; labels change only if the energy falls.  Returns the change.
+def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise, always):
+    """Exact minimum over the variables of one block, noise added to its unaries.  Returns the change of that sum.
+
+    Labels change only if it falls, or always (for sampling, where noise is part of the game).
 
     cost is flat like the unaries and holds, for the variables of the block, their cost plus messages of children;
     inside is a zero byte per variable and is left so.
@@ -203,6 +205,8 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch):
         i = order[q]
         row = cost[g.offset[i] : g.offset[i + 1]]
         row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+        if always:
+            row += noise[g.offset[i] : g.offset[i + 1]]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             f = g.adj_factor[a]
             alone = True
@@ -228,7 +232,7 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch):
         _message_up(g, f, i, _position(g, f, j), row, labels, held, start, out, work)
         for s in range(g.cards[j]):
             cost[g.offset[j] + s] += out[s]
-    if not total < before - 1e-10 * (abs(before) + abs(total)):
+    if not always and not total < before - 1e-10 * (abs(before) + abs(total)):
         return 0.0
     for q in range(len(order)):
         i = order[q]
@@ -253,7 +257,16 @@ def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Conte
     for b in range(len(forests.start) - 1):
         at = slice(int(forests.start[b]), int(forests.start[b + 1]))
         gain = minimise_forest(
-            graph.arrays, labels, forests.order[at], forests.parent[at], forests.link[at], cost, inside, scratch
+            graph.arrays,
+            labels,
+            forests.order[at],
+            forests.parent[at],
+            forests.link[at],
+            cost,
+            inside,
+            scratch,
+            cost,
+            False,
         )
         improved += gain < 0.0
         if context.remaining() <= 0:

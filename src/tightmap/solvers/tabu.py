@@ -3,7 +3,8 @@
 Block coordinate descent stops at the first labelling that no single change improves.  Tabu search goes on from there:
 at every step it makes the best single change that is not forbidden, uphill if need be, and forbids the way back for a
 while, so that it climbs out of one basin and falls into the next.  After a long time without a new best labelling the
-best one is shaken (a random part of it is drawn anew) and the walk starts from there.
+walk starts again, in turn from the best one with a random part drawn anew, from a cross of two of the best labellings
+found so far (each variable takes the label of either parent), and from a random labelling.
 
 The costs of all labels of all variables are kept up to date, a step touches only the factors around one variable, and
 the choice of the next step is one scan of these costs: thousands of variables are fine, large images are not (use the
@@ -12,7 +13,7 @@ methods made for grids).  There is no bound; ``auto`` adds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs
 
+ELITE = 12  # labellings kept for crossing
 WORK = 3_000_000  # cost entries scanned between two looks at the clock
 
 
@@ -124,6 +126,7 @@ class State:
     rounds: int = 0
     champion: Labels | None = None
     champion_energy: float = float("inf")
+    elite: list[tuple[float, Labels]] = field(default_factory=list)  # the best ends of walks, no two alike
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Tabu(Solver):
     """
 
     patience: int = 0
-    rounds: int = 20
+    rounds: int = 60
     tenure: int = 0
     strength: float = 0.15
 
@@ -182,9 +185,9 @@ class Tabu(Solver):
     def step(self, state: State) -> Progress:
         graph = state.graph
         n = graph.n
-        steps = max(1, WORK // max(1, len(graph.arrays.unary)))
         tenure = self.tenure or max(2, min(n // 4, 10 + n // 100))
         patience = self.patience or max(1000, 20 * n)
+        steps = max(1, min(patience, WORK // max(1, len(graph.arrays.unary))))
         before = state.value[1]
         idle = walk(
             graph.arrays, state.labels, state.cost, state.best, state.until, state.clock,
@@ -205,11 +208,19 @@ class Tabu(Solver):
     def _shake(self, state: State) -> None:
         rng = np.random.default_rng((state.context.seed, state.rounds))
         cards = state.graph.arrays.cards.astype(np.int64)
-        # every third shake is gentle: the neighbourhood of the best labelling is the best place to look
-        share = self.strength * (0.3, 1.0, 2.0)[state.rounds % 3]
-        chosen = rng.random(state.graph.n) < min(1.0, share)
-        labels = np.where(chosen, rng.integers(0, cards), state.champion)
-        self._settle(state, labels)
+        value = float(state.value[1])
+        if all(abs(value - e) > 1e-9 * (1.0 + abs(e)) for e, _ in state.elite):
+            state.elite = sorted([*state.elite, (value, state.best.copy())], key=lambda pair: pair[0])[:ELITE]
+        kind = state.rounds % 4
+        fresh = rng.integers(0, cards)
+        if kind == 0:
+            labels = fresh
+        elif kind == 1 or len(state.elite) < 2:
+            labels = np.where(rng.random(state.graph.n) < self.strength, fresh, state.champion)
+        else:
+            a, b = rng.choice(len(state.elite), 2, replace=False)
+            labels = np.where(rng.random(state.graph.n) < 0.5, state.elite[a][1], state.elite[b][1])
+        self._settle(state, labels.astype(np.int64))
 
     def finish(self, state: State) -> Final:
         return Final(labels=state.champion)

@@ -1,0 +1,91 @@
+"""Tabu search and forest annealing: consistent, never worse than where they start, and they find small optima."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tightmap as tm
+from naive import brute_force
+from problems import grid_model, models, random_model
+from tightmap.energy import energy
+from tightmap.solvers.anneal import random_forest
+from tightmap.solvers.bcd import initial_costs, local_minimum
+from tightmap.solvers.forest import root_blocks
+from tightmap.solvers.tabu import change_label, walk
+
+
+@given(models(max_variables=6), st.integers(0, 2**32 - 1))
+def test_a_change_keeps_the_costs(model, seed):
+    graph = model.graph()
+    if graph.n == 0:
+        return
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, graph.arrays.cards).astype(np.int64)
+    kept, fresh = np.empty(len(graph.arrays.unary)), np.empty(len(graph.arrays.unary))
+    initial_costs(graph.arrays, labels, kept)
+    for _ in range(4):
+        i = int(rng.integers(graph.n))
+        change_label(graph.arrays, labels, kept, i, int(rng.integers(graph.arrays.cards[i])))
+    initial_costs(graph.arrays, labels, fresh)
+    np.testing.assert_allclose(kept, fresh, rtol=1e-9, atol=1e-9)
+
+
+def test_the_walk_knows_its_energy():
+    model = grid_model(np.random.default_rng(0), 6, 6, 3, "dense")
+    graph = model.graph()
+    labels = np.zeros(graph.n, dtype=np.int64)
+    cost = np.empty(len(graph.arrays.unary))
+    initial_costs(graph.arrays, labels, cost)
+    start = energy(graph, labels)
+    value = np.array([start, start])
+    best, until = labels.copy(), np.zeros(len(cost), dtype=np.int64)
+    walk(graph.arrays, labels, cost, best, until, 0, 500, 5, np.array([1], dtype=np.uint64), value)
+    assert value[0] == pytest.approx(energy(graph, labels))
+    assert value[1] == pytest.approx(energy(graph, best))
+    assert value[1] <= energy(graph, local_minimum(graph, np.zeros(graph.n, dtype=np.int64)))
+
+
+@pytest.mark.parametrize(("method", "enough"), [("tabu", 10), ("anneal", 8)])
+def test_small_optima_are_found(method, enough):
+    """Tabu search finds them all; forests are small where factors are of order 4, so annealing may miss a few."""
+    rng = np.random.default_rng(1)
+    found = 0
+    for _ in range(10):
+        model = random_model(rng, n=7, labels=3, factors=9, order=4)
+        optimum, _ = brute_force(model)
+        value = tm.solve(model, method, **({"cycles": 6} if method == "anneal" else {})).energy
+        assert value >= optimum - 1e-9
+        found += value <= optimum + 1e-9
+    assert found >= enough
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32 - 1))
+def test_random_forests_are_maximal_induced_forests(seed):
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, n=9, labels=2, factors=14, order=3, tidy=True)
+    graph = model.graph()
+    g = graph.arrays
+    n = graph.n
+    member = np.zeros(n, dtype=np.uint8)
+    buffers = np.arange(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    state = np.array([seed + 1], dtype=np.uint64)
+    chosen = random_forest(g, state, *buffers, member)
+    assert sorted(chosen) == np.flatnonzero(member).tolist()
+
+    def is_forest(nodes):
+        nodes = np.array(sorted(nodes), dtype=np.int64)
+        return root_blocks(g, np.array([0, len(nodes)]), nodes)[3]
+
+    assert is_forest(chosen)
+    for extra in set(range(n)) - set(chosen.tolist()):
+        assert not is_forest([*chosen, extra])
+
+
+@pytest.mark.parametrize(("options", "words"), [({"rounds": -1}, "at least 0"), ({"strength": 0.0}, "strength")])
+def test_tabu_options(options, words):
+    with pytest.raises(tm.OptionError, match=words):
+        tm.solve(grid_model(np.random.default_rng(0), 3, 3, 2), "tabu", **options)
