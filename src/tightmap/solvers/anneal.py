@@ -5,9 +5,9 @@ holds half of the variables or more, and given the rest it is minimised exactly 
 (solvers/forest.py).  Adding Gumbel noise of temperature T to its unary costs first makes that minimiser a sample: the
 forest is drawn, not descended, and the walk leaves local minima.  A cycle starts at a temperature at which labels move
 freely, cools geometrically, and ends with plain descent over forests until nothing improves; the next cycle starts from
-the best labelling at half the temperature of the one before, every few cycles hot again from a random one.  What a cycle finds is
-fused into the best labelling region by region: each connected set of variables where the two differ is exchanged if
-that lowers the energy, so that a large model improves in many places independently.
+the best labelling at half the temperature of the one before, every few cycles hot again from a random one.  What a
+cycle finds is fused into the best labelling region by region: each connected set of variables where the two differ is
+exchanged if that lowers the energy, so that a large model improves in many places independently.
 
 Works for any order (a factor may have at most two of its variables in a forest) and any kind of factor.  Best on sparse
 graphs of up to some ten thousand variables; on dense graphs forests are small and tabu search is the better choice.
