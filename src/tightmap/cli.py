@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tightmap.bench.cli import bench
+
 if TYPE_CHECKING:
     from tightmap.model import Model
     from tightmap.result import Result
@@ -254,6 +256,9 @@ def demo(
     from tightmap.demo import run
 
     print(run(Path(output), time_limit))
+
+
+app.command()(bench)
 
 
 def main() -> None:

@@ -1,0 +1,194 @@
+"""Run a list of runs, each in its own process, and append what happened to a file.
+
+A run ends as a row whatever becomes of its process: with a result, refused (the method cannot take the model), failed
+(with the last line of its error), or killed (too long after its time limit, too much memory, a signal).  Runs that the
+file already has are not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+from tightmap.bench.records import Row, Run, append_row, latest, read_rows
+
+PREPARATION_LIMIT = 600.0  # seconds for building the model and compiling the kernels, before the measured part
+GRACE = 60.0  # seconds past the time limit before a run is killed (or half the limit, if that is more)
+POLL = 0.05
+
+Notice = Callable[[Run, Row], None]
+
+
+def pending(runs: Iterable[Run], path: str | os.PathLike[str], retry: bool = False) -> list[Run]:
+    """Runs that the file does not have yet; with ``retry`` also those that failed or were killed."""
+    done = latest(read_rows(path))
+    again = {"FAILED", "KILLED"} if retry else set()
+    return [run for run in runs if run.key() not in done or done[run.key()].get("status") in again]
+
+
+def execute(
+    runs: list[Run],
+    path: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    memory_limit: float | None = None,
+    before: Callable[[Run], None] | None = None,
+    after: Notice | None = None,
+) -> None:
+    """Carry out the runs, ``jobs`` at a time; ``after`` is told about each.  Ctrl-C ends the running ones and raises.
+
+    memory_limit is in MiB per run; by default 90 % of the machine's memory is shared by the jobs.
+    """
+    stop = threading.Event()
+    lock = threading.Lock()
+    limit = memory_limit if memory_limit is not None else 0.9 * _physical_memory() / max(jobs, 1)
+
+    def one(run: Run) -> tuple[Run, Row] | None:
+        if stop.is_set():
+            return None
+        if before is not None:
+            before(run)
+        row = _run_process(run, limit, stop)
+        if stop.is_set() and row.get("status") == "KILLED":
+            return None  # ended by us, not by itself: it will be repeated
+        row = {"key": run.key(), **asdict(run), **row, "date": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        with lock:
+            append_row(path, row)
+        return run, row
+
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        futures = [pool.submit(one, run) for run in runs]
+        try:
+            for future in as_completed(futures):
+                outcome = future.result()
+                if outcome is not None and after is not None:
+                    after(*outcome)
+        except BaseException:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _run_process(run: Run, memory_limit: float, stop: threading.Event) -> Row:
+    with tempfile.TemporaryDirectory(prefix="tightmap-bench-") as folder:
+        result, errors = Path(folder) / "row.json", Path(folder) / "errors.txt"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        with open(errors, "wb") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tightmap.bench.worker", str(result)],
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=stream,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we end the run
+            )
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(asdict(run)).encode())
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it died at once; the exit code says so below
+        reason, peak = _watch(process, run, memory_limit, stop, result.with_suffix(".started"))
+        row: Row = {}
+        if result.exists():
+            try:
+                row = json.loads(result.read_text(encoding="utf-8"))
+            except json.JSONDecodeError:
+                row = {}
+        if not row:
+            row = _post_mortem(process.returncode, reason, errors.read_text(encoding="utf-8", errors="replace"))
+        if row.get("peak_memory_mb") is None and peak:
+            row["peak_memory_mb"] = peak
+        return row
+
+
+def _watch(
+    process: subprocess.Popen[bytes], run: Run, memory_limit: float, stop: threading.Event, started: Path
+) -> tuple[str, float]:
+    """Wait for the end; kill when out of bounds.  Returns the reason for killing (or nothing) and the peak in MiB."""
+    begin = time.monotonic()
+    measured: float | None = None
+    seen = 0  # the stamp changes when a run is started again because a kernel was compiled
+    reason, peak = "", 0.0
+    while True:
+        usage = _reap(process)
+        if usage is not None:
+            return reason, max(peak, usage)
+        peak = max(peak, _resident(process.pid))
+        now = time.monotonic()
+        stamp = _stamp(started)
+        if stamp != seen:
+            measured, seen = now, stamp
+        if not reason:
+            if stop.is_set():
+                reason = "the benchmark was interrupted"
+            elif peak > memory_limit:
+                reason = f"used more than {memory_limit:.0f} MiB of memory"
+            elif measured is None and now - begin > PREPARATION_LIMIT:
+                reason = f"building the model and compiling took more than {PREPARATION_LIMIT:.0f} s"
+            elif measured is not None and run.time_limit is not None:
+                late = now - measured - run.time_limit
+                if late > max(GRACE, 0.5 * run.time_limit):
+                    reason = f"did not stop: {late:.0f} s past its time limit of {run.time_limit:g} s"
+            if reason:
+                process.kill()
+        time.sleep(POLL)
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _reap(process: subprocess.Popen[bytes]) -> float | None:
+    """None while the process runs, else its peak memory in MiB (0 where the system does not tell)."""
+    if not hasattr(os, "wait4"):
+        return None if process.poll() is None else 0.0
+    pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+    if pid == 0:
+        return None
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _resident(pid: int) -> float:
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _physical_memory() -> float:
+    """In MiB; endless where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except (ValueError, OSError, AttributeError):
+        return float("inf")
+
+
+def _post_mortem(code: int | None, reason: str, errors: str) -> Row:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    last = lines[-1][:500] if lines else ""
+    if reason:
+        return {"status": "KILLED", "reason": reason}
+    if code is not None and code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return {"status": "KILLED", "reason": f"ended by {name}" + (f": {last}" if last else "")}
+    return {"status": "FAILED", "reason": last or f"exit code {code} without a message"}
