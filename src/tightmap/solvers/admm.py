@@ -24,7 +24,7 @@ from tightmap.energy import one_hot
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.admm_coarse import coarsen
-from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine
+from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, without_extremes
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
 from tightmap.solvers.admm_grid import fits
 from tightmap.solvers.admm_kkt import kkt_residuals
@@ -37,7 +37,7 @@ from tightmap.stencil import Stencil, find_stencil
 
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
-SMALL = 200_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
+SMALL = 20_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
 PATIENCE = 40  # cycles without improvement after which spare time is no longer used
 DEAD_BAND = 1e-8  # squared change of a vector below which it stays
 
@@ -81,7 +81,7 @@ class Run:
     engine: Engine | None = None  # of the present cycle
     full: Engine | None = None  # of the full model, kept between cycles
     square: np.ndarray | None = None  # of every pixel, in a coarse cycle
-    hard: float = 0.0
+    hard: tuple[float, bool] = (0.0, False)  # how the engine of the full model treats hard costs
     rho: float = 0.0
     fresh: bool = True
     iteration: int = 0  # within the cycle
@@ -164,7 +164,8 @@ class ADMM(Solver):
             small = min(stencil.height, stencil.width)
             levels = tuple(f for f in (2, 3, 4) if small // f >= 8)
         incumbent = Incumbent(graph, context, self.polish and self.preset != "paper")
-        run = Run(graph, context, form, stencil, incumbent, cycles(self.preset, levels, context.seed), init)
+        programme = cycles(self.preset, stencil is not None, levels, context.seed)
+        run = Run(graph, context, form, stencil, incumbent, programme, init)
         if init.labels is not None:
             incumbent.offer(init.labels)
         return run
@@ -213,10 +214,13 @@ class ADMM(Solver):
             if run.full is None:
                 run.full = GridEngine(run.stencil, graph.arrays.unary, eps, dtype, threads, self.cache)
             return run.full
-        soft = graph.hard > 0.0
-        if run.full is None or (soft and run.hard != cycle.hard):
-            run.hard = cycle.hard
-            run.full = GeneralEngine(softened(graph, cycle.hard), run.form, eps, self.cache)
+        ban = cycle.ban and graph.hard > 0.0
+        if run.full is None or (graph.hard > 0.0 and run.hard != (cycle.hard, ban)):
+            run.hard = (cycle.hard, ban)
+            g = softened(graph, cycle.hard)
+            if ban:
+                g = without_extremes(g)
+            run.full = GeneralEngine(g, run.form, eps, run.context.threads, self.cache)
         return run.full
 
     def _place(self, run: Run, cycle: Cycle, engine: Engine) -> None:
@@ -292,8 +296,8 @@ class ADMM(Solver):
     def _rounding_due(self, run: Run) -> bool:
         if run.square is not None:
             return False
-        small = len(run.graph.arrays.unary) <= SMALL
-        return run.iteration % (100 if small else 200) == 0 or (small and run.number == 1 and run.iteration == 30)
+        often = len(run.graph.arrays.unary) <= 50 * SMALL
+        return run.iteration % (100 if often else 200) == 0 or (often and run.number == 1 and run.iteration == 30)
 
     def _rounded(self, run: Run) -> Labels:
         assert run.engine is not None

@@ -1,9 +1,10 @@
 """Two engines behind one face: grids with a shared table (admm_grid.py) and everything else (admm_general.py).
 
-An engine holds the iterates of one run and knows its natural penalty: kappa, the mean over variables of the ranges of
-the factors around a variable divided by the number of copies.  A gradient p of a copy moves within about kappa, so
-rho / kappa means the same in every model: ADMM is invariant under (E, rho, y) -> (a E, a rho, a y), and tables are
-never rescaled.
+An engine holds the iterates of one run and knows its natural penalty kappa: the mean over variables of the ranges of
+the factors around a variable, within which the gradient of a copy moves, or the most negative curvature of the energy
+at the uniform point if that is smaller (conflicts between many variables have wide ranges and little curvature); both
+divided by the number of copies.  rho / kappa then means about the same in every model: ADMM is invariant under
+(E, rho, y) -> (a E, a rho, a y), and tables are never rescaled.
 
 Unaries are capped at their minimum plus the ranges of the factors around: a label above that never pays, whatever the
 neighbours do, so capping changes no minimiser and keeps huge costs from deciding the steps.
@@ -12,16 +13,22 @@ neighbours do, so capping changes no minimiser and keeps huge costs from decidin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.energy import _gradient as fill_gradient
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
 from tightmap.solvers import admm_grid as grid
 from tightmap.solvers.admm_general import Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.base import Labels, Vector
 from tightmap.stencil import Stencil
+
+SERIAL = 300_000  # label entries below which one thread is faster than two
 
 
 def incident_ranges(g: Arrays) -> Vector:
@@ -34,6 +41,65 @@ def capped(g: Arrays, ranges: Vector) -> Vector:
     """Unaries at most their row's minimum plus the incident ranges."""
     low = np.minimum.reduceat(g.unary, g.offset[:-1])
     return np.minimum(g.unary, np.repeat(low + ranges, g.cards))
+
+
+def without_extremes(g: Arrays) -> Arrays:
+    """The same model with labels priced out whose unary is in the upper half of a wide range.
+
+    With hard constraints such a label is often a way to opt out ("no match"); iterates that hide there freeze early.
+    """
+    low = np.repeat(np.minimum.reduceat(g.unary, g.offset[:-1]), g.cards)
+    gap = g.unary - low
+    wide = np.repeat(np.maximum.reduceat(gap, g.offset[:-1]), g.cards)
+    ranges = np.repeat(incident_ranges(g), g.cards)
+    return g._replace(unary=np.where((gap > 0.5 * wide) & (wide > 0.01 * ranges), low + ranges, g.unary))
+
+
+def negative_curvature(g: Arrays, steps: int = 20) -> float:
+    """About the largest -v'Hv / v'v over vectors v that sum to zero per variable, H the Hessian at the uniform point.
+
+    Power iterations, first for the eigenvalue of largest size, then shifted by it for the other end.
+    """
+    uniform = np.repeat(1.0 / g.cards, g.cards)
+    scratch = workspace(g)
+    base = np.empty_like(uniform)
+    fill_gradient(g, uniform, base, scratch)
+    out = np.empty_like(uniform)
+    tiny = 1.0 if int(np.diff(g.scope_start).max()) == 2 else 1e-4  # pairwise gradients are linear
+
+    def centred(v: Vector) -> Vector:
+        return v - np.repeat(np.add.reduceat(v, g.offset[:-1]) / g.cards, g.cards)
+
+    def hessian(v: Vector) -> Vector:
+        fill_gradient(g, uniform + tiny * v, out, scratch)
+        return centred((out - base) / tiny)
+
+    shift = 0.0
+    value = 0.0
+    for _ in range(2):
+        v = centred(np.random.default_rng(0).standard_normal(len(uniform)))
+        for _ in range(steps):
+            v /= np.linalg.norm(v)
+            w = hessian(v) - shift * v
+            value = float(v @ w)
+            v = w
+            if not np.linalg.norm(v) > 0.0:
+                break
+        if value + shift < 0.0:
+            break
+        shift = abs(value)
+    return max(0.0, -(value + shift))
+
+
+@contextmanager
+def few_threads(count: int) -> Iterator[None]:
+    """At most that many threads: a small model is done before a second thread has woken up."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(count, before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 class Engine(ABC):
@@ -86,7 +152,7 @@ class GridEngine(Engine):
         self.unary = np.minimum(rows, rows.min(axis=1, keepdims=True) + top * degree[:, None]).astype(dtype)
         self.plan = grid.grid_plan(stencil, self.unary, dtype)
         self.state = grid.grid_state(self.plan)
-        strips = min(threads, max(1, stencil.height // 8)) if len(unary) > 20_000 * 8 else 1
+        strips = min(threads, max(1, stencil.height // 8)) if unary.size > SERIAL else 1
         self.strips = np.linspace(0, stencil.height, strips + 1).astype(np.int64)
 
     def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
@@ -102,9 +168,10 @@ class GridEngine(Engine):
         kind = self.dtype
         if fresh:
             grid.grid_touch(self.state)
-        residual, tiles = grid.grid_sweeps(
-            self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached
-        )
+        with few_threads(len(self.strips) - 1):
+            residual, tiles = grid.grid_sweeps(
+                self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached
+            )
         return residual / self.variables, tiles / max(1, iterations * self.plan.height * self.plan.tiles)
 
     def relaxed(self) -> Vector:
@@ -131,11 +198,14 @@ class GridEngine(Engine):
 
 
 class GeneralEngine(Engine):
-    def __init__(self, g: Arrays, form: Form, eps: float, cached: bool) -> None:
+    def __init__(self, g: Arrays, form: Form, eps: float, threads: int, cached: bool) -> None:
         self.form, self.eps, self.cached = form, eps, cached
+        sizes = np.add.reduceat(g.cards[g.scope], g.scope_start[:-1]) if len(g.kind) else np.zeros(1)
+        self.threads = threads if float(sizes.sum()) * float(g.cards.mean()) > SERIAL else 1
         ranges = incident_ranges(g)
         self.variables = len(g.cards)
-        self.kappa = float(ranges.mean()) / form.copies
+        curvature = negative_curvature(g)
+        self.kappa = min(float(ranges.mean()), curvature if curvature > 0.0 else np.inf) / form.copies
         self.arrays = g._replace(unary=capped(g, ranges))
         self.noisy = self.arrays
         self.scratch = workspace(g)
@@ -153,9 +223,10 @@ class GeneralEngine(Engine):
         if fresh:
             self.state.dirty[:] = 1
         form = self.form._replace(relax=relax)
-        residual, work = general_sweeps(
-            self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch
-        )
+        with few_threads(self.threads):
+            residual, work = general_sweeps(
+                self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch
+            )
         return residual / self.variables, work / max(1, iterations * self.variables * form.copies)
 
     def _copies(self, flat: Vector) -> Vector:

@@ -31,6 +31,7 @@ class Cycle:
     heat: float = 1.0  # start at heat * uniform + (1 - heat) * incumbent
     noise: float = 1e-4  # standard deviation on the unaries, in units of kappa
     hard: float = 1.0  # cost of a forbidden labelling, in units of the largest soft range
+    ban: bool = False  # with hard costs: leave out labels of extreme unaries ("no match"), behind which conflicts hide
     limit: int = 8000  # iterations
     stall: int = 0  # > 0: rho *= growth only when the residual has not improved for this many iterations
 
@@ -57,27 +58,37 @@ LATER: tuple[Cycle, ...] = (
     Cycle(growth=1.001),
     Cycle(factor=2, growth=1.001, relax=1.9),
 )
-HARD = (1.0, 0.25, 4.0, 0.5)  # a cost that is large enough may be too large to move under, so several are tried
+GENERAL: tuple[Cycle, ...] = (
+    Cycle(),
+    Cycle(growth=1.001),
+    Cycle(relax=1.6),
+    Cycle(growth=1.001, relax=1.6),
+    Cycle(growth=1.0005),
+    Cycle(rho0=0.1, growth=1.001, relax=1.9),
+)
+HARD = (0.25, 1.0, 0.5, 4.0)  # a cost that is large enough may be too large to move under, so several are tried
 PRESETS = ("default", "fast", "quality", "paper")
 
 
-def cycles(preset: str, levels: tuple[int, ...], seed: int) -> Iterator[tuple[Cycle, bool]]:
+def cycles(preset: str, grid: bool, levels: tuple[int, ...], seed: int) -> Iterator[tuple[Cycle, bool]]:
     """Endless cycles, each with whether the preset's own programme includes it (the rest is for spare time).
 
-    levels are the coarsening factors that the model allows.
+    grid says that the sweeps of regular grids apply; levels are the coarsening factors that the model allows.
     """
     if preset == "paper":
         yield Cycle(growth=1.2, noise=0.0, limit=20000, stall=500), True
         preset = "default"
-    first = FIRST
-    if preset == "fast":
+    first = FIRST if grid else GENERAL
+    if not grid:
+        first = {"fast": GENERAL[:2], "default": GENERAL, "quality": GENERAL[1:] * 2}[preset]
+    elif preset == "fast":
         first = (FIRST[0], FIRST[2], FIRST[4], replace(FIRST[8], growth=1.01), replace(FIRST[9], growth=1.01))
     elif preset == "quality":
         first = tuple(replace(c, growth=1.0 + (c.growth - 1.0) / 3) for c in FIRST)
     count = 0
     for cycle in first:
         if cycle.factor == 1 or cycle.factor in levels:
-            yield replace(cycle, hard=HARD[count % len(HARD)]), True
+            yield replace(cycle, hard=HARD[count % len(HARD)], ban=count % 3 < 2), True
             count += 1
     rng = np.random.default_rng([seed, 1])
     turn = 0

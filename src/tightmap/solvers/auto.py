@@ -1,16 +1,19 @@
 """auto: choose methods by the structure of the model, chain them, keep the best labelling and the best bound.
 
-One short rule (``plan``):
+One short rule (``plan``), in this order:
 
-    binary, pairwise                     qpbo (exact when submodular), then trws, then admm
-    pairwise, Potts or metric            expansion (fast and good), trws (the bound), admm (lower still)
-    pairwise, anything else              trws, then admm
-    pairwise, few variables, dense       trws, mplp-c (tightens the bound by clusters), admm
-    higher order                         srmp (bound and labelling), fusion, admm
+    binary variables, pairwise           qpbo        exact when the model is submodular
+    Potts and other label differences    expansion   fast and good on images
+    pairwise                             trws        the bound, and often the proof; exact on forests
+    higher order                         srmp        the same for any order
+    few labels in all                    tabu        (dense graphs) and anneal (sparse ones): strong labellings
+    few variables, dense, pairwise       mplp-c      tightens the bound by clusters
+    higher order                         fusion      moves between whole labellings
+    always                               admm        the nonconvex relaxation
 
-On a forest the first message passing method is exact after one sweep, so it needs no rule of its own.  Every phase
-starts from the best labelling so far; the run stops as soon as bound and energy meet.  A time limit is divided between
-the phases; without one every phase runs to its own end, so that the result does not depend on the clock.
+Every phase starts from the best labelling so far, and the run stops as soon as bound and energy meet.  A time limit is
+divided between the phases, and what is left after the last one goes to the searches again with other seeds.  Without a
+time limit every phase runs once, to its own end, so that the result does not depend on the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ from tightmap.graph import Graph, Kind
 from tightmap.registry import METHODS, make_solver
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 
-SMALL = 400  # variables up to which tightening by clusters is tried on dense graphs
+CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
+TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
+ANNEAL = 100_000  # the same for forest annealing
+DENSE = 4  # factors per variable above which a graph counts as dense
 
 
 @dataclass(frozen=True)
@@ -36,31 +42,40 @@ class Phase:
 
     method: str
     why: str
-    share: float = 1.0
+    share: float
     options: dict[str, Any] = field(default_factory=dict)
     max_iterations: int | None = None  # without a time limit
+    search: bool = False  # worth repeating with another seed
 
 
 def plan(graph: Graph) -> list[Phase]:
     """The phases for a model, by its structure alone."""
     g = graph.arrays
-    if graph.order > 2:
-        return [
-            Phase("srmp", "higher-order factors: a bound and a labelling", 0.5, max_iterations=500),
-            Phase("fusion", "moves between whole labellings", 0.4),
-            Phase("admm", "the nonconvex relaxation"),
-        ]
+    pairwise = graph.order <= 2
+    dense = graph.m > DENSE * graph.n
+    labels = len(g.unary)
+    differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
+    small = labels <= (TABU if dense else ANNEAL)
     phases: list[Phase] = []
-    dense = graph.m > 4 * graph.n
-    metric = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
-    if graph.max_labels == 2:
+    if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 0.3))
-    elif metric:
+    elif pairwise and differences:
         phases.append(Phase("expansion", "differences of labels with non-negative weights", 0.5))
-    phases.append(Phase("trws", "the bound", 0.5, max_iterations=1000))
-    if dense and graph.n <= SMALL:
+    if pairwise:
+        share = 0.25 if small and not differences else 0.5
+        phases.append(Phase("trws", "the bound", share, max_iterations=1000))
+    else:
+        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 0.4, max_iterations=500))
+    if labels <= TABU:
+        share = 0.4 if dense else 0.2
+        phases.append(Phase("tabu", "small enough for tabu search", share, search=True))
+    if not dense and labels <= ANNEAL and not (differences and labels > TABU):
+        phases.append(Phase("anneal", "sparse: forests are large", 0.5, search=True))
+    if pairwise and dense and graph.n <= CLUSTERS:
         phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 0.6))
-    phases.append(Phase("admm", "the nonconvex relaxation"))
+    if not pairwise:
+        phases.append(Phase("fusion", "moves between whole labellings", 0.4))
+    phases.append(Phase("admm", "the nonconvex relaxation", 1.0, search=True))
     return phases
 
 
@@ -80,6 +95,8 @@ class State:
     best_energy: float = float("inf")
     bound: float = -float("inf")
     story: list[str] = field(default_factory=list)
+    again: list[Phase] = field(default_factory=list)  # searches to repeat while time is left
+    rounds: int = 0
     states: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,6 +111,7 @@ class Auto(Solver):
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         phases = [p for p in plan(graph) if p.method in METHODS]
         state = State(graph, context, init, phases)
+        state.again = [p for p in phases if p.search]
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         if init.labels is not None:
@@ -120,7 +138,7 @@ class Auto(Solver):
             if np.isfinite(left):
                 share = phase.share if state.phases else 1.0
                 state.deadline = time.perf_counter() + share * max(0.0, left)
-            inner = Context(state.context.seed, state.context.threads, state.deadline)
+            inner = Context(state.context.seed + 1000 * state.rounds, state.context.threads, state.deadline)
             relaxed = state.init.relaxed if state.best is None else None
             init = Init(labels=state.best, relaxed=relaxed, state=state.states.get(phase.method))
             state.phase, state.solver, state.iterations = phase, solver, 0
@@ -146,8 +164,13 @@ class Auto(Solver):
             ended |= time.perf_counter() >= state.deadline
         if ended:
             self._end(state)
+            if not state.phases and state.deadline is not None and state.context.remaining() > 0 and state.again:
+                state.rounds += 1
+                state.phases = list(state.again)
             bound = state.bound if np.isfinite(state.bound) else None
-            return Progress(state.best, bound, not state.phases, progress.iterations, progress.info)
+            # a phase that ran out of time is not the end of the method: the driver says so
+            done = not state.phases and progress.done
+            return Progress(state.best, bound, done, progress.iterations, progress.info)
         return progress
 
     def _end(self, state: State) -> None:

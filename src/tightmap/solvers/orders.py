@@ -13,8 +13,6 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 from numba import njit
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from tightmap.graph import Graph
 
@@ -25,6 +23,9 @@ def node_order(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     """A permutation of the variables: "index", "greedy" or "rcm" (reverse Cuthill-McKee)."""
     if name == "index" or graph.m == 0:
         return np.arange(graph.n, dtype=np.int64)
+    from scipy.sparse import coo_array  # half a second of imports that the common case does not need
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     g = graph.arrays
     factors = np.repeat(np.arange(graph.m), np.diff(g.scope_start))
     member = coo_array((np.ones(len(factors), dtype=np.int32), (g.scope, factors)), shape=(graph.n, graph.m)).tocsr()

@@ -2,6 +2,9 @@
 
 Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).  ``buffers`` holds the scratch of one thread: the table of a
 region, a message, and the workspace of the factor kernels.
+
+The kernels allocate nothing and are compiled without reference counts (_nrt=False): handing on two tuples of thirty arrays
+would otherwise cost more than the message of a small region.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from numba import njit, prange
 
 from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minimum, minmarg
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.tabulate import DENSE, tabulate
 from tightmap.graph import FloatArray
 from tightmap.solvers.regions import NODE, STRUCT, TABLE, TRIPLET, Regions
 
@@ -32,33 +35,63 @@ def make_buffers(regions: Regions) -> Buffers:
     return Buffers(np.empty(max(regions.table, largest)), np.empty(largest), np.empty(max(regions.scratch, largest)))
 
 
-@njit(cache=True, nogil=True)
-def fill(g, d, r, neg, skip, table):
-    """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
-    size = d.size[r]
-    n = len(g.cards)
+@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+def potential(g, d, r, table):
+    """table[x] = theta_r."""
     mode = d.mode[r]
-    if mode == TABLE:
-        tabulate(g, r - n, table)
-    elif mode == NODE:
+    size = d.size[r]
+    if mode == NODE:
+        o = g.offset[r]
         for x in range(size):
-            table[x] = g.unary[g.offset[r] + x]
+            table[x] = g.unary[o + x]
+    elif mode == TABLE:
+        f = r - len(g.cards)
+        if g.kind[f] == DENSE:
+            w = g.weight[f]
+            t = g.param[f]
+            for x in range(size):
+                table[x] = w * g.params[t + x]
+        else:
+            tabulate(g, f, table)
     else:
         for x in range(size):
             table[x] = 0.0
+
+
+@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+def fill(g, d, r, neg, skip, table):
+    """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
+    size = d.size[r]
+    potential(g, d, r, table)
     for k in range(d.in_start[r], d.in_start[r + 1]):
         a = d.at[d.in_edge[k]]
         for x in range(size):
             table[x] -= neg[a + x]
-    for e in range(d.out_start[r], d.out_start[r + 1]):
+    first = d.out_start[r]
+    last = d.out_start[r + 1]
+    if d.scope_start[r + 1] - d.scope_start[r] == 2:  # a pair sends to its two variables: rows and columns
+        c = d.size[d.target[first + 1]]
+        if skip != first:
+            a = d.at[first]
+            for s in range(d.size[d.target[first]]):
+                v = neg[a + s]
+                for t in range(s * c, s * c + c):
+                    table[t] += v
+        if skip != first + 1:
+            a = d.at[first + 1]
+            for s in range(0, size, c):
+                for t in range(c):
+                    table[s + t] += neg[a + t]
+        return
+    for e in range(first, last):
         if e != skip:
-            own = neg[d.at[e] : d.at[e] + d.size[d.target[e]]]
-            index = d.maps[d.map_at[e] : d.map_at[e] + size]
+            own = neg[d.at[e] :]
+            m = d.map_at[e]
             for x in range(size):
-                table[x] += own[index[x]]
+                table[x] += own[d.maps[m + x]]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _min_plus(a, b, rows, inner, columns, out):
     """out[r, c] = min over t of a[r, t] + b[t, c]; the innermost loop runs along memory."""
     for r in range(rows):
@@ -72,14 +105,14 @@ def _min_plus(a, b, rows, inner, columns, out):
                 row[c] = u if u < row[c] else row[c]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _transpose(a, rows, columns, out):
     for r in range(rows):
         for c in range(columns):
             out[c * rows + r] = a[r * columns + c]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def triplet_marginal(g, d, e, neg, out, work):
     """Min-marginal of a zero triplet (i, j, k) with edges to ij, ik, jk: one min-plus product of two messages."""
     r = d.source[e]
@@ -99,7 +132,7 @@ def triplet_marginal(g, d, e, neg, out, work):
         _min_plus(work, ik, nj, ni, nk, out)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
 def marginal(g, d, e, neg, out, buffers):
     """out[y] = min-marginal of the source of edge e on its target, without the message of e itself."""
     r = d.source[e]
@@ -112,16 +145,18 @@ def marginal(g, d, e, neg, out, buffers):
     else:
         table = buffers.table
         fill(g, d, r, neg, e, table)
-        for y in range(d.size[d.target[e]]):
-            out[y] = np.inf
-        index = d.maps[d.map_at[e] : d.map_at[e] + d.size[r]]
-        for x in range(d.size[r]):
-            y = index[x]
-            if table[x] < out[y]:
-                out[y] = table[x]
+        ny = d.size[d.target[e]]
+        nx = d.size[r]
+        m = d.map_at[e] + nx
+        for y in range(ny):
+            out[y] = table[d.maps[m + y]]
+        for j in range(m + ny, m + nx, ny):
+            for y in range(ny):
+                v = table[d.maps[j + y]]
+                out[y] = v if v < out[y] else out[y]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
 def send(g, d, e, neg, buffers):
     """Recompute the message of edge e, with minimum 0; returns the minimum that was taken off."""
     out = buffers.vector
@@ -136,7 +171,7 @@ def send(g, d, e, neg, buffers):
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def sweep(g, d, neg, ahead, begin, end, buffers):
     """Visit positions begin..end of the sequence, forwards (ahead) or backwards; returns their part of the bound.
 
@@ -181,19 +216,40 @@ def sweep(g, d, neg, ahead, begin, end, buffers):
 # ------------------------------------------------------------------------------------------------- rounding
 
 
-@njit(cache=True, nogil=True)
-def _agrees(g, d, r, x, labels):
-    """Does entry x of the table of region r agree with the labels chosen so far?"""
-    for p in range(d.scope_start[r + 1] - 1, d.scope_start[r] - 1, -1):
+@njit(cache=True, nogil=True, _nrt=False)
+def _restricted_table(g, d, e, neg, labels, out, table, chosen):
+    """Min-marginal over the entries of the source's table that agree with the labels chosen so far."""
+    r = d.source[e]
+    count = 1
+    chosen[0] = 0
+    for p in range(d.scope_start[r], d.scope_start[r + 1]):
         i = d.scope[p]
         c = g.cards[i]
-        if labels[i] >= 0 and x % c != labels[i]:
-            return False
-        x //= c
-    return True
+        if labels[i] >= 0:
+            for k in range(count):
+                chosen[k] = chosen[k] * c + labels[i]
+        else:
+            for k in range(count - 1, -1, -1):  # from the end: the c copies of an entry land behind all unread ones
+                x = chosen[k] * c
+                for s in range(c):
+                    chosen[k * c + s] = x + s
+            count *= c
+    potential(g, d, r, table)
+    for y in range(d.size[d.target[e]]):
+        out[y] = np.inf
+    for k in range(count):
+        x = chosen[k]
+        v = table[x]
+        for q in range(d.in_start[r], d.in_start[r + 1]):
+            v -= neg[d.at[d.in_edge[q]] + x]
+        for o in range(d.out_start[r], d.out_start[r + 1]):
+            if o != e:
+                v += neg[d.at[o] + np.int64(d.maps[d.map_at[o] + x])]
+        y = d.maps[d.map_at[e] + x]
+        out[y] = min(out[y], v)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _restricted_triplet(g, d, e, neg, labels, out):
     r = d.source[e]
     a = d.out_start[r]
@@ -213,8 +269,8 @@ def _restricted_triplet(g, d, e, neg, labels, out):
                     out[jk] = min(out[jk], neg[d.at[a] + ij] + neg[d.at[a + 1] + ik])
 
 
-@njit(cache=True, nogil=True)
-def _send_restricted(g, d, e, neg, labels, buffers, held, starts):
+@njit(cache=True, nogil=True, _nrt=False)
+def _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen):
     """As send, over the labellings that agree with the labels chosen so far; other entries become 0 (never read)."""
     r = d.source[e]
     b = d.target[e]
@@ -235,14 +291,7 @@ def _send_restricted(g, d, e, neg, labels, buffers, held, starts):
     elif d.mode[r] == TRIPLET:
         _restricted_triplet(g, d, e, neg, labels, out)
     else:
-        table = buffers.table
-        fill(g, d, r, neg, e, table)
-        for y in range(size):
-            out[y] = np.inf
-        index = d.maps[d.map_at[e] : d.map_at[e] + d.size[r]]
-        for x in range(d.size[r]):
-            if table[x] < out[index[x]] and _agrees(g, d, r, x, labels):
-                out[index[x]] = table[x]
+        _restricted_table(g, d, e, neg, labels, out, buffers.table, chosen)
     low = np.inf
     for y in range(size):
         low = min(low, out[y])
@@ -250,8 +299,8 @@ def _send_restricted(g, d, e, neg, labels, buffers, held, starts):
         neg[d.at[e] + y] = low - out[y] if out[y] < np.inf else 0.0
 
 
-@njit(cache=True, nogil=True)
-def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts):
+@njit(cache=True, nogil=True, _nrt=False)
+def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts, chosen):
     """Label variables in the order of a sweep: each takes its best label given those before it.
 
     ``neg`` is a copy that is overwritten: regions that contain labelled variables send restricted messages.  ``labels``
@@ -264,7 +313,7 @@ def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts):
             r = d.source[e]
             for p in range(d.scope_start[r], d.scope_start[r + 1]):
                 if labels[d.scope[p]] >= 0:
-                    _send_restricted(g, d, e, neg, labels, buffers, held, starts)
+                    _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen)
                     break
         if d.mode[b] == NODE:
             theta = buffers.table
@@ -279,7 +328,7 @@ def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts):
 # ------------------------------------------------------------------------------------------------- the certificate
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _minimum_of(g, d, r, neg, buffers):
     """Smallest entry of the reparametrised table of a region."""
     mode = d.mode[r]
@@ -303,7 +352,7 @@ def _minimum_of(g, d, r, neg, buffers):
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, _nrt=False)
 def _largest(neg, a, size):
     v = 0.0
     for x in range(a, a + size):
@@ -311,31 +360,35 @@ def _largest(neg, a, size):
     return v
 
 
+@njit(cache=True, nogil=True, _nrt=False)
+def _bound_block(g, d, neg, b, low, error, buffers):
+    n = len(g.cards)
+    total = 0.0
+    wrong = 0.0
+    for r in range(b * BLOCK, min(len(d.mode), (b + 1) * BLOCK)):
+        best = _minimum_of(g, d, r, neg, buffers)
+        total += best
+        magnitude = abs(best)
+        terms = 2
+        if r < n:
+            magnitude += _largest(g.unary, g.offset[r], d.size[r])
+        for k in range(d.in_start[r], d.in_start[r + 1]):
+            magnitude += _largest(neg, d.at[d.in_edge[k]], d.size[r])
+            terms += 1
+        for e in range(d.out_start[r], d.out_start[r + 1]):
+            magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
+            terms += 1
+        # the table's own entry at the minimum is |best| plus messages at most; 8: products inside the kernels
+        wrong += (terms + 8.0) * 2.0 * magnitude
+    low[b] = total
+    error[b] = wrong + BLOCK * abs(total)
+
+
 @njit(cache=True, nogil=True, parallel=True)
 def _bounds(g, d, neg, low, error, table, vector, scratch):
-    n = len(g.cards)
-    count = len(d.mode)
     for b in prange(len(low)):
         buffers = Buffers(np.empty(table), np.empty(vector), np.empty(scratch))
-        total = 0.0
-        wrong = 0.0
-        for r in range(b * BLOCK, min(count, (b + 1) * BLOCK)):
-            best = _minimum_of(g, d, r, neg, buffers)
-            total += best
-            magnitude = abs(best)
-            terms = 2
-            if r < n:
-                magnitude += _largest(g.unary, g.offset[r], d.size[r])
-            for k in range(d.in_start[r], d.in_start[r + 1]):
-                magnitude += _largest(neg, d.at[d.in_edge[k]], d.size[r])
-                terms += 1
-            for e in range(d.out_start[r], d.out_start[r + 1]):
-                magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
-                terms += 1
-            # the table's own entry at the minimum is |best| plus messages at most; 8: products inside the kernels
-            wrong += (terms + 8.0) * 2.0 * magnitude
-        low[b] = total
-        error[b] = wrong + BLOCK * abs(total)
+        _bound_block(g, d, neg, b, low, error, buffers)
 
 
 def certified_bound(regions: Regions, neg: FloatArray) -> float:

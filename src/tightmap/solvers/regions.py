@@ -44,8 +44,8 @@ class Dag(NamedTuple):
     source: npt.NDArray[np.int32]  # (E,)
     target: npt.NDArray[np.int32]  # (E,)
     at: IntArray  # (E,) where the message starts; it has size[target] entries
-    map_at: IntArray  # (E,) where the map starts (-1 for STRUCT, TRIPLET): table index of the source -> table index of the target
-    maps: npt.NDArray[np.int32]
+    map_at: IntArray  # (E,) where the maps of an edge start, -1 for STRUCT and TRIPLET: first the table index of the
+    maps: npt.NDArray[np.uint32]  # target by that of the source; then indices of the source, sorted by (rest, target)
     in_start: IntArray  # (R + 1,)
     in_edge: IntArray  # (E,) edges that enter a region
     sequence: npt.NDArray[np.int32]  # variables and all regions with edges that enter, in the order of a sweep
@@ -166,8 +166,8 @@ def _find_edges(
 
 def _maps(
     cards: npt.NDArray, scope_start: IntArray, scope: npt.NDArray, source: IntArray, target: IntArray, tabled: npt.NDArray
-) -> tuple[IntArray, npt.NDArray[np.int32], IntArray]:
-    """Per edge: start of its index map (shared by edges of one form), the maps, rank of the target's positions."""
+) -> tuple[IntArray, npt.NDArray[np.uint32], IntArray]:
+    """Per edge: start of its index maps (shared by edges of one form), the maps, rank of the target's positions."""
     arity = np.diff(scope_start)
     map_at = np.full(len(source), -1, dtype=np.int64)
     first = np.zeros(len(source), dtype=np.int64)
@@ -191,10 +191,12 @@ def _maps(
             for p in where:
                 index = index * shape[p] + grid[p]
             starts.append(length)
-            maps.append(index.astype(np.int32))
-            length += len(index)
+            rest = [p for p in range(a) if p not in where]
+            inverse = np.arange(len(index)).reshape(shape).transpose((*rest, *where)).reshape(-1)
+            maps += [index.astype(np.uint32), inverse.astype(np.uint32)]
+            length += 2 * len(index)
         map_at[mine] = np.array(starts, dtype=np.int64)[form.reshape(-1)]
-    return map_at, np.concatenate([np.zeros(0, np.int32), *maps]), first
+    return map_at, np.concatenate([np.zeros(0, np.uint32), *maps]), first
 
 
 def _sequence(n: int, scope_start: IntArray, scope: npt.NDArray, entered: npt.NDArray, rank: IntArray) -> IntArray:
@@ -319,7 +321,7 @@ def build_regions(
         target.astype(np.int32),
         at if len(at) else np.zeros(0, np.int64),
         map_at,
-        maps if len(maps) else np.zeros(1, np.int32),
+        maps if len(maps) else np.zeros(1, np.uint32),
         in_start,
         in_edge.astype(np.int64),
         sequence.astype(np.int32),

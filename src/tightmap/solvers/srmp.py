@@ -84,8 +84,9 @@ class Run:
         neg = self.neg.copy()
         labels = np.full(graph.n, -1, dtype=np.int64)
         held, starts = np.empty(max(1, int(graph.arrays.cards.max())) * graph.order), np.empty(graph.order, np.int64)
+        chosen = np.empty(regions.table, dtype=np.int64)
         for begin, end in self.pieces():
-            round_pass(graph.arrays, regions.dag, neg, ahead, labels, begin, end, self.buffers, held, starts)
+            round_pass(graph.arrays, regions.dag, neg, ahead, labels, begin, end, self.buffers, held, starts, chosen)
             yield
         self.offer(local_minimum(graph, labels) if polish else labels)
 

@@ -16,10 +16,8 @@ Neither the labels nor the bound depend on the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +41,7 @@ from tightmap.solvers.trws_grid import (
 )
 from tightmap.solvers.trws_grid_bound import bound_sweep
 from tightmap.stencil import Stencil, find_stencil
+from tightmap.sync import Crew
 
 BLOCK = 16  # iterations between two certificates of a grid, and between two looks at the convergence
 RETRY = 4  # blocks after which a rounding that is no record is polished all the same
@@ -56,10 +55,12 @@ WIDEST = 16  # quadratic windows beyond this go to the general engine's parabola
 class GeneralEngine:
     """Any pairwise model."""
 
-    def __init__(self, graph: Graph, order: npt.NDArray[np.int64]) -> None:
+    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1) -> None:
         self.graph = graph
         self.sweeper = general.build_sweeper(graph, order)
         self.entries = len(self.sweeper.messages)
+        worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
+        self.crew = Crew(worth)
         self.labels = np.zeros(graph.n, dtype=np.int64)
         self.best = self.labels.copy()
         self.best_energy = math.inf  # of the best rounding since this was last set to inf, without the constant
@@ -68,7 +69,9 @@ class GeneralEngine:
         """Iterations; returns the bound without the constant, and the error that rounding can have made in it."""
         low, size = -math.inf, 0.0
         for k in range(2 * count):
-            energy, low, size = general.half_sweep(self.graph, self.sweeper, k % 2 == 0, self.labels, rounding)
+            energy, low, size = general.half_sweep(
+                self.graph, self.sweeper, self.crew, k % 2 == 0, self.labels, rounding
+            )
             if rounding and energy < self.best_energy:
                 self.best_energy = energy
                 self.best[:] = self.labels
@@ -81,7 +84,7 @@ class GeneralEngine:
         return general.expanded_messages(self.graph, self.sweeper)
 
     def close(self) -> None:
-        pass
+        self.crew.close()
 
 
 class GridEngine:
@@ -92,26 +95,14 @@ class GridEngine:
         self.grid: Strips = build_strips(stencil, graph.arrays.unary, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
-        self.threads = max(1, min(threads, self.grid.strips // 2)) if self.entries >= WORTH_THREADS else 1
-        self.pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+        self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
         self.energies = np.zeros(self.grid.strips * LANES)
         self.best = np.zeros(graph.n, dtype=np.int64)
         self.best_energy = math.inf
 
-    def _together(self, kernel: Callable[..., None], *arguments: Any) -> None:
-        """Run a kernel on all threads."""
-        progress = np.zeros(self.grid.strips * LANES, dtype=np.int64)
-        others: list[Future[None]] = []
-        if self.pool is not None:
-            for thread in range(1, self.threads):
-                others.append(self.pool.submit(kernel, *arguments, thread, self.threads, progress))
-        kernel(*arguments, 0, self.threads, progress)
-        for other in others:
-            other.result()
-
     def _pass(self, forward: bool, rounding: bool) -> None:
         self.energies[:] = 0.0
-        self._together(sweep, self.grid, forward, rounding, self.energies)
+        self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
         if rounding:
             energy = math.fsum(self.energies)
             if energy < self.best_energy:
@@ -131,8 +122,8 @@ class GridEngine:
     def _bound(self) -> tuple[float, float]:
         grid = self.grid
         sums = np.zeros((grid.strips, 2))
-        rows = np.zeros((self.threads + 1, (grid.steps + LANES - 1) * grid.labels))
-        self._together(bound_sweep, grid, self.graph.arrays.unary, self.profile, sums, rows)
+        rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
+        self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
         low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
         # per node, see trws_grid_bound.py; two-sweep messages pass through all labels; then the sum of a strip
         operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
@@ -164,8 +155,7 @@ class GridEngine:
         return twin.expand()
 
     def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown()
+        self.crew.close()
 
 
 def grid_stencil(graph: Graph) -> Stencil | None:
@@ -232,7 +222,7 @@ class TRWS(Solver):
         stencil = grid_stencil(graph) if self.order == "index" else None
         engine: GridEngine | GeneralEngine
         if stencil is None:
-            engine = GeneralEngine(graph, node_order(graph, self.order))
+            engine = GeneralEngine(graph, node_order(graph, self.order), context.threads)
         else:
             small = graph.m * stencil.labels <= DOUBLE_BELOW
             double = self.precision == "double" or (self.precision == "auto" and small)
@@ -287,5 +277,5 @@ class TRWS(Solver):
             bound = max(bound, certify(graph, graph.constant + raw, error))
         engine.close()
         kind = "grid" if isinstance(engine, GridEngine) else "general"
-        note = f"{kind} engine, {engine.threads} threads" if isinstance(engine, GridEngine) else f"{kind} engine"
+        note = f"{kind} engine, {engine.crew.threads} thread{'s' * (engine.crew.threads > 1)}"
         return Final(labels=labels, bound=bound, state=Dual(graph, engine.expand), note=note)

@@ -16,6 +16,7 @@ at most a are wrong by at most d a units, and a message goes through at most 2 l
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ from tightmap.factors.kernels import add_slice, minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
 from tightmap.simd import LANES, get, pointer, put
 from tightmap.solvers.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
+from tightmap.sync import Crew, publish, wait_for
+
+CHUNK = 32  # nodes between two reports to the next block
 
 
 class Sweeper(NamedTuple):
@@ -40,6 +44,24 @@ class Sweeper(NamedTuple):
     start: IntArray  # (m + 1,) slot of edge f is messages[start[f]:], as long as its larger end
     messages: FloatArray
     scratch: int
+    block: int  # chunks of nodes per block; neighbours are in the same block or in the next one
+    need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
+
+
+def _plan(n: int, before: IntArray, after: IntArray) -> tuple[int, npt.NDArray[np.int64]]:
+    """Blocks for threads that follow one another, from the positions of the ends of all edges (before < after).
+
+    A chunk waits for the last chunk of the block before that holds a neighbour.  With a wide graph there is one block.
+    """
+    chunks = -(-n // CHUNK)
+    reach = int((after - before).max(initial=1))
+    block = max(1, -(-reach // CHUNK))
+    need = np.zeros((2, chunks), dtype=np.int64)
+    for towards, first, last in ((1, before, after), (0, n - 1 - after, n - 1 - before)):
+        own, other = last // CHUNK, first // CHUNK
+        outside = own // block > other // block
+        np.maximum.at(need[towards], own[outside], other[outside] % block + 1)
+    return block, need
 
 
 def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
@@ -52,6 +74,8 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     later = rank[other] > rank[owner]
     after = np.bincount(owner, weights=later, minlength=graph.n).astype(np.int64)
     before = np.diff(g.adj_start) - after
+    places = np.sort(rank[ends], axis=1)
+    block, need = _plan(graph.n, places[:, 0], places[:, 1])
     start = np.concatenate(([0], np.cumsum(g.cards[ends].max(axis=1).astype(np.int64))))
     return Sweeper(
         np.ascontiguousarray(order, dtype=np.int64),
@@ -61,6 +85,8 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
         start,
         np.zeros(int(start[-1])),
         workspace(g),
+        block,
+        need,
     )
 
 
@@ -71,8 +97,8 @@ def _make(EXOTIC):
     """
 
     @njit(cache=True, nogil=True)
-    def half_sweep(g, sweeper, towards, labels, rounding):
-        """One pass, forward (towards = 1) or backward (0); returns energy of the labels chosen, bound and size.
+    def half_sweep(g, sweeper, towards, labels, rounding, sums, thread, threads, progress):
+        """One thread's share of a pass, forward (towards = 1) or backward (0); sums [chunk] get energy, bound and size.
 
         With rounding, a node first takes its best label given the neighbours labelled before it and the messages of the
         others.  Arrays are read through pointers: see simd.pointer.
@@ -89,80 +115,92 @@ def _make(EXOTIC):
         start, order, x = pointer(sweeper.start), pointer(sweeper.order), pointer(labels)
         gammas, earliers = pointer(sweeper.gamma), pointer(sweeper.earlier)
         n = len(sweeper.order)
-        energy = 0.0
-        bound = 0.0
-        size = 0.0
-        for k in range(n):
-            i = get(order, k if towards == 1 else n - 1 - k)
-            c = np.int64(get(cards, i))
-            o = get(offset, i)
-            begin, end = get(adj_start, i), get(adj_start, i + 1)
-            if rounding:
-                for s in range(c):
-                    put(out, s, get(unary, o + s))
-                    put(h, s, 0.0)
-                for a in range(begin, end):
-                    f = np.int64(get(adj_factor, a))
-                    if get(later, a) == towards:
-                        add_to(h, messages, get(start, f), c)
-                    else:
-                        kind, p = get(kinds, f), np.int64(get(adj_pos, a))
-                        if not EXOTIC or kind <= QUADRATIC:
-                            j = get(scope, 2 * f + 1 - p)
-                            w, d = get(weight, f), np.int64(get(cards, j))
-                            add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
+        need = pointer(sweeper.need[towards])
+        chunks = (n + CHUNK - 1) // CHUNK
+        for chunk in range(thread * sweeper.block, chunks):
+            b = chunk // sweeper.block
+            if b % threads != thread:
+                continue
+            if threads > 1 and get(need, chunk) > 0:
+                wait_for(progress, 8 * (b - 1), get(need, chunk))
+            energy = 0.0
+            bound = 0.0
+            size = 0.0
+            for k in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
+                i = get(order, k if towards == 1 else n - 1 - k)
+                c = np.int64(get(cards, i))
+                o = get(offset, i)
+                begin, end = get(adj_start, i), get(adj_start, i + 1)
+                if rounding:
+                    for s in range(c):
+                        put(out, s, get(unary, o + s))
+                        put(h, s, 0.0)
+                    for a in range(begin, end):
+                        f = np.int64(get(adj_factor, a))
+                        if get(later, a) == towards:
+                            add_to(h, messages, get(start, f), c)
                         else:
-                            add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, out_array, 1.0)
-                best = 0
-                low = np.inf
+                            kind, p = get(kinds, f), np.int64(get(adj_pos, a))
+                            if not EXOTIC or kind <= QUADRATIC:
+                                j = get(scope, 2 * f + 1 - p)
+                                w, d = get(weight, f), np.int64(get(cards, j))
+                                add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
+                            else:
+                                add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, out_array, 1.0)
+                    best = 0
+                    low = np.inf
+                    for s in range(c):
+                        v = get(h, s) + get(out, s)
+                        if v < low:
+                            low = v
+                            best = s
+                    put(x, i, best)
+                    energy += get(out, best)
+                largest = 0.0
                 for s in range(c):
-                    v = get(h, s) + get(out, s)
-                    if v < low:
-                        low = v
-                        best = s
-                put(x, i, best)
-                energy += get(out, best)
-            largest = 0.0
-            for s in range(c):
-                u = get(unary, o + s)
-                put(total, s, u)
-                u = abs(u)
-                largest = u if u > largest else largest
-            for a in range(begin, end):
-                largest += add_to(total, messages, get(start, get(adj_factor, a)), c)
-            gamma = get(gammas, i)
-            if towards == 0:
-                low = lowest(total, c)
-                earlier = get(earliers, i)
-                if earlier * gamma != 1.0:  # the share that no edge takes
-                    bound += (1.0 - gamma * earlier) * low
-                size += 4.0 * (end - begin + 2) * largest + abs(low)
-            for a in range(begin, end):
-                if get(later, a) != towards:
-                    continue
-                f = np.int64(get(adj_factor, a))
-                p = np.int64(get(adj_pos, a))
-                kind = get(kinds, f)
-                base = get(start, f)
-                d = np.int64(get(cards, get(scope, 2 * f + 1 - p)))
-                for s in range(c):
-                    put(h, s, gamma * get(total, s) - get(messages, base + s))
-                if kind <= POTTS:
-                    plain_message(kind, p, params, get(param, f), get(weight, f), h, c, d, out)
-                elif not EXOTIC or kind <= QUADRATIC:
-                    w, limit = get(weight, f), get(params, get(param, f))
-                    difference_minmarg(d, c, w, kind == QUADRATIC, limit, h_array, 0, out_array, work)
-                else:
-                    minmarg(g, f, 1 - p, h_array, zeros, out_array, work)
-                delta = lowest(out, d)
-                peak = 0.0
-                for t in range(d):
-                    v = get(out, t) - delta
-                    put(messages, base + t, v)
-                    peak = v if v > peak else peak
-                bound += delta
-                size += (8.0 + 2.0 * c) * (2.0 * largest + abs(delta) + peak)
-        return energy, bound, size
+                    u = get(unary, o + s)
+                    put(total, s, u)
+                    u = abs(u)
+                    largest = u if u > largest else largest
+                for a in range(begin, end):
+                    largest += add_to(total, messages, get(start, get(adj_factor, a)), c)
+                gamma = get(gammas, i)
+                if towards == 0:
+                    low = lowest(total, c)
+                    earlier = get(earliers, i)
+                    if earlier * gamma != 1.0:  # the share that no edge takes
+                        bound += (1.0 - gamma * earlier) * low
+                    size += 4.0 * (end - begin + 2) * largest + abs(low)
+                for a in range(begin, end):
+                    if get(later, a) != towards:
+                        continue
+                    f = np.int64(get(adj_factor, a))
+                    p = np.int64(get(adj_pos, a))
+                    kind = get(kinds, f)
+                    base = get(start, f)
+                    d = np.int64(get(cards, get(scope, 2 * f + 1 - p)))
+                    for s in range(c):
+                        put(h, s, gamma * get(total, s) - get(messages, base + s))
+                    if kind <= POTTS:
+                        plain_message(kind, p, params, get(param, f), get(weight, f), h, c, d, out)
+                    elif not EXOTIC or kind <= QUADRATIC:
+                        w, limit = get(weight, f), get(params, get(param, f))
+                        difference_minmarg(d, c, w, kind == QUADRATIC, limit, h_array, 0, out_array, work)
+                    else:
+                        minmarg(g, f, 1 - p, h_array, zeros, out_array, work)
+                    delta = lowest(out, d)
+                    peak = 0.0
+                    for t in range(d):
+                        v = get(out, t) - delta
+                        put(messages, base + t, v)
+                        peak = v if v > peak else peak
+                    bound += delta
+                    size += (8.0 + 2.0 * c) * (2.0 * largest + abs(delta) + peak)
+            sums[chunk, 0] = energy
+            sums[chunk, 1] = bound
+            sums[chunk, 2] = size
+            if threads > 1:
+                publish(progress, 8 * b, chunk % sweeper.block + 1)
 
     return half_sweep
 
@@ -171,12 +209,19 @@ _plain, _exotic = _make(False), _make(True)
 
 
 def half_sweep(
-    graph: Graph, sweeper: Sweeper, forward: bool, labels: npt.NDArray[np.int64], rounding: bool
+    graph: Graph, sweeper: Sweeper, crew: Crew, forward: bool, labels: npt.NDArray[np.int64], rounding: bool
 ) -> tuple[float, float, float]:
     """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant)."""
     kernel = _exotic if graph.arrays.kind.max(initial=0) > QUADRATIC else _plain
-    energy, bound, size = kernel(graph.arrays, sweeper, int(forward), labels, rounding)
+    sums = np.zeros((sweeper.need.shape[1], 3))
+    crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums)
+    energy, bound, size = (math.fsum(column) for column in sums.T.tolist())
     return energy, bound, size
+
+
+def blocks(sweeper: Sweeper) -> int:
+    """How many blocks there are: threads in excess of half of them would only wait."""
+    return -(-sweeper.need.shape[1] // sweeper.block)
 
 
 @njit(cache=True, nogil=True)
