@@ -17,18 +17,17 @@ from problems import grid_model, models, tree_model
 from tightmap.energy import certify, energy, lower_bound
 from tightmap.solvers.orders import ORDERS, node_order
 from tightmap.solvers.trws import GeneralEngine, GridEngine, grid_stencil
+from tightmap.solvers.trws_general import blocks
 from tightmap.solvers.trws_grid import images_of_messages
 from tightmap.stencil import find_stencil
+from tightmap.sync import Crew
 
 PAIRWISE = ("dense", "shared", "weighted", "potts", "linear", "quadratic", "pn", "pattern", "sparse")
 
 
 def grid_engine(graph, dtype, threads=1):
     engine = GridEngine(graph, find_stencil(graph), threads, dtype)
-    if threads > 1:  # also where threads would not pay
-        from concurrent.futures import ThreadPoolExecutor
-
-        engine.threads, engine.pool = threads, ThreadPoolExecutor(threads - 1)
+    engine.crew = Crew(threads)  # also where threads would not pay
     return engine
 
 
@@ -188,6 +187,31 @@ def test_threads_change_nothing(kind):
         for a, b in zip(engine.grid, engines[0].grid, strict=True):
             assert np.array_equal(a, b)
         engine.close()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_threads_change_nothing_on_general_graphs(order):
+    rng = np.random.default_rng(9)
+    n = 1500
+    model = tm.Model(rng.integers(2, 5, size=n))
+    model.add_unaries([rng.normal(size=c) for c in model.cardinalities])
+    for i in range(n - 1):  # a band of edges, and numbers that hide it from the index order
+        for j in {i + 1, min(n - 1, i + int(rng.integers(2, 60)))} - {i}:
+            a, b = (i * 7) % n, (j * 7) % n
+            model.add_factors([[a, b]], rng.normal(size=(1, model.cardinalities[a], model.cardinalities[b])))
+    graph = model.graph()
+    engines = [GeneralEngine(graph, node_order(graph, order)) for _ in range(3)]
+    results = []
+    for threads, engine in enumerate(engines, start=1):
+        engine.crew = Crew(threads)
+        results.append(engine.iterate(4, True, True))
+        engine.close()
+    if order == "rcm":
+        assert blocks(engines[0].sweeper) >= 4
+    for engine, result in zip(engines, results, strict=True):
+        assert result == results[0]
+        assert np.array_equal(engine.best, engines[0].best)
+        assert np.array_equal(engine.sweeper.messages, engines[0].sweeper.messages)
 
 
 @pytest.mark.parametrize("kind", [*COSTS, "untruncated", "wide"])

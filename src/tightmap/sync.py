@@ -9,8 +9,12 @@ cores are slow but not stuck.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -72,3 +76,26 @@ def wait_for(counters, index, value):
         looks += 1
         if looks > 200:
             give_way()
+
+
+class Crew:
+    """Threads that run one nogil kernel together, each with its own number."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = max(1, threads)
+        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+
+    def run(self, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:
+        """kernel(*arguments, thread, threads, progress) on every thread; progress has one cache line per counter."""
+        progress = np.zeros(8 * counters, dtype=np.int64)
+        others = []
+        if self._pool is not None:
+            for thread in range(1, self.threads):
+                others.append(self._pool.submit(partial(kernel, *arguments, thread, self.threads, progress)))
+        kernel(*arguments, 0, self.threads, progress)
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
