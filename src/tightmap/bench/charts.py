@@ -53,7 +53,7 @@ def _last(series: Series, index: int) -> float | None:
     return known[-1] if known else None
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
+def ticks(low: float, high: float, count: int = 7) -> list[float]:
     """Round numbers within low .. high."""
     span = high - low
     if not span > 0:
@@ -110,7 +110,9 @@ def convergence_svg(title: str, series: list[Series], identity: str) -> str:
     for value in time_ticks(first, last):
         x = across(value)
         out.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-        out.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_seconds(value)}</text>')
+        kind = "" if math.log10(value).is_integer() else ' class="minor"'  # left out where the page is narrow
+        place = f'x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle"'
+        out.append(f"<text{kind} {place}>{_seconds(value)}</text>")
     out.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle">time (logarithmic)</text>'
     )

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 
 from tightmap.bench.records import Row
-from tightmap.bench.tables import Group, Table, collect, tables
+from tightmap.bench.tables import Cell, Group, Table, collect, tables
 
 COLUMNS = 8  # methods side by side before a table continues below, as in the paper
 
@@ -44,10 +44,11 @@ def terminal(groups: list[Group], width: int | None = None) -> str:
 
     stream = io.StringIO()
     console = Console(file=stream, width=width or Console().width, highlight=False)
-    # a column of figures takes about twelve characters, the names about thirty
-    columns = max(2, min(COLUMNS, (console.width - 34) // 13))
     for table in tables(groups, brief=True):
-        for part in split(table, columns):
+        lines = [[Cell(h) for h in table.header], *table.rows]
+        widths = [2 + max(len(line[k].text) for line in lines) for k in range(len(table.header))]
+        room = console.width - sum(widths[: table.fixed]) - 2
+        for part in split(table, max(1, min(COLUMNS, room // max(widths[table.fixed :], default=1)))):
             drawn = RichTable(title=part.title, box=SIMPLE, title_justify="left", pad_edge=False)
             for k, name in enumerate(part.header):
                 drawn.add_column(name, justify="left" if k < part.fixed else "right", no_wrap=True)

@@ -233,7 +233,8 @@ def _ring(neighbours: int, inverse: bool, best: float, size: int = 120) -> Insta
 
 
 def _points(seed: int, points: int = 14, outliers: int = 3) -> Instance:
-    return Instance("matching", f"points-{seed}", partial(_matching_points, seed, points, outliers))
+    name = f"points-{seed}" if points == 14 else f"points-{seed}-{points}"
+    return Instance("matching", name, partial(_matching_points, seed, points, outliers))
 
 
 def _middlebury_stereo(name: str, published: str, scale: float, best: float) -> Instance:

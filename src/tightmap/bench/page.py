@@ -36,7 +36,8 @@ ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; p
 ul.legend i { display: inline-block; width: 1.4rem; height: 0; border-top: 3px solid; vertical-align: middle;
   margin-right: .4rem; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 11.5rem), 1fr)); gap: .8rem; }
-@media (max-width: 30rem) { .gallery { grid-template-columns: 1fr 1fr; } body { padding: .7rem; } }
+@media (max-width: 34rem) { .gallery { grid-template-columns: 1fr 1fr; } body { padding: .7rem; }
+  .chart text { font-size: 19px; } .chart text.minor { display: none; } }
 figure { margin: 0; } figure img { width: 100%; height: auto; border: 1px solid var(--line); border-radius: 4px;
   display: block; } img.small { image-rendering: pixelated; }
 figcaption b { color: var(--text); }

@@ -42,9 +42,8 @@ def write_report(rows: list[Row], path: Path, suite: Suite | None = None) -> Non
     """Write the page of these rows; the file appears complete or not at all."""
     from tightmap.io.atomic import writing
 
-    text = render_report(
-        rows, suite.name if suite is not None else "", list(suite.skipped) if suite is not None else []
-    )
+    name, skipped = ("", []) if suite is None else (suite.name, suite.skipped)
+    text = render_report(rows, name, skipped)
     with writing(path) as stream:
         stream.write(text.encode())
 
@@ -134,30 +133,32 @@ def _summary(group: Group) -> str:
         if not note and len(instances) < len(group.instances):
             note = f"; the published means are over {', '.join(instances)}"
     for entries, over, tolerance, quoted in sources:
-        for method in dict.fromkeys(m for _, m in entries):
+        known = dict.fromkeys(m for _, m in entries)
+        for method in [m for m in (published.NAMES if quoted else group.methods) if m in known]:
             s = statistics(entries, over, method, tolerance)
             cells = [_cell(_name(method, quoted), method)]
             cells += [_cell(number(v, "–"), v) for v in (s.value, s.bound, s.runtime)]
             cells += [_cell(f"{v:.0f}", v) for v in (s.best_value, s.best_bound, s.verified)]
             rows.append(_line(cells, quoted))
-    return _table(f"{group.family}: all {len(group.instances)} instances{note}", header, rows)
+    size = f"all {len(group.instances)} instances" if len(group.instances) > 1 else group.instances[0]
+    return _table(f"{group.family}: {size}{note}", header, rows)
 
 
 def _runs(group: Group, instance: str) -> str:
     """All runs of one instance."""
     rows = []
     low, high = best(group.measured, instance)
-    for entries, quoted in ((group.measured, False), (group.published, True)):
-        for (where, method), item in entries.items():
-            if where == instance:
-                rows.append(_run_row(method, item, quoted, low, high))
+    for entries, names, quoted in ((group.measured, group.methods, False), (group.published, published.NAMES, True)):
+        for method in names:
+            if (instance, method) in entries:
+                rows.append(_run_row(method, entries[instance, method], quoted, low, high))
     return _table(f"runs on {instance}", RUN_COLUMNS, rows)
 
 
 def _run_row(method: str, item: Entry, quoted: bool, low: float | None, high: float | None) -> str:
     gap = None
     if item.value is not None and item.bound is not None:
-        gap = 100.0 * max(0.0, item.value - item.bound) / max(1.0, abs(item.value))
+        gap = 0.0 if item.verified else 100.0 * max(0.0, item.value - item.bound) / max(1.0, abs(item.value))
     top = not quoted and item.value is not None and item.feasible and low is not None
     sharp = not quoted and item.bound is not None and high is not None
     close = BEST_TOLERANCE

@@ -204,12 +204,14 @@ def family_table(group: Group) -> Table:
         _instance_rows(table, instance, instance, methods, group.measured, False)
         if any(k[0] == instance for k in group.published):
             _instance_rows(table, "published", instance, methods, group.published, True)
-    table.rules.add(len(table.rows))
-    _summary_rows(table, "", methods, group.measured, group.instances, BEST_TOLERANCE, False)
+    if len(group.instances) > 1:
+        table.rules.add(len(table.rows))
+        _summary_rows(table, "", methods, group.measured, group.instances, BEST_TOLERANCE, False)
     common = [i for i in group.instances if any(k[0] == i for k in group.published)]
-    if common:
+    if common and len(group.instances) > 1:
         table.rules.add(len(table.rows))
         _summary_rows(table, "published, ", methods, group.published, common, PAPER_TOLERANCE, True)
+    if common:
         table.notes.append(f"Rows marked published: {published.SOURCE}; not measured here.")
     for (instance, method), item in group.measured.items():
         if item.reason:
