@@ -72,7 +72,7 @@ def dense_add_slice(g, f, pos, labels, out, scale):
         t += step
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def dense_contract(g, f, pos, x, start, out, work):
     """Contract all modes but one: trailing modes from the last inwards, then leading ones from the first."""
     a = g.scope_start[f]
