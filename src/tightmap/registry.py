@@ -29,6 +29,9 @@ METHODS: dict[str, str] = {
     "srmp": "tightmap.solvers.srmp:SRMP",
     "expansion": "tightmap.solvers.expansion:Expansion",
     "fastpd": "tightmap.solvers.fastpd:FastPD",
+    "swap": "tightmap.solvers.swap:Swap",
+    "qpbo": "tightmap.solvers.qpbo:QPBOSolver",
+    "fusion": "tightmap.solvers.fusion:Fusion",
 }
 
 

@@ -29,6 +29,8 @@ import numpy.typing as npt
 from numba import njit, types
 from numba.extending import overload
 
+from tightmap.energy import message_offsets
+from tightmap.graph import Graph
 from tightmap.graphcut.maxflow import Trees, new_trees, pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import Edges, PairModel, pair
@@ -105,9 +107,9 @@ def _compute_arcs(
             there = pair(kind, weight, base, stride, tables, magic, e, c, x[v]) - yc[e] - yv[e]
             back = pair(kind, weight, base, stride, tables, magic, e, x[u], c) + yc[e] - yu[e]
             if there < 0 or back < 0:
+                state[TRUNCATED] += there < -magic[1] or back < -magic[1]
                 there = max(there, zero)
                 back = max(back, zero)
-                state[TRUNCATED] += 1
         a = arc(net, p, k)
         b = sister(net, p, k)
         cap[a if p < q else b] = there
@@ -414,3 +416,28 @@ class Expansion:
     def cost(self) -> float:
         """Energy (without the graph's constant) by the invariant."""
         return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale
+
+    def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
+        """The duals times ``share`` as messages that energy.lower_bound certifies."""
+        out = np.empty(int(message_offsets(graph)[-1]))
+        model = self.model
+        _expand(
+            graph.arrays, self.y, self.first[model.number], self.edge_step, share * model.scale,
+            model.diagonal_of, model.diagonals, message_offsets(graph), out,
+        )  # fmt: skip
+        return out
+
+
+@njit(cache=True, nogil=True)
+def _expand(g, y, first, step, scale, diagonal_of, diagonals, at, out):
+    """m_u = y_uv (with the diagonal that was moved to u) and m_v = -y_uv, per factor."""
+    for f in range(len(g.kind)):
+        small = min(g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])
+        d = diagonal_of[f]
+        for a in range(g.cards[g.scope[2 * f]]):
+            v = scale * y[first[f] + step * a]
+            if d >= 0 and a < small:
+                v += g.weight[f] * diagonals[d + a]
+            out[at[2 * f] + a] = v
+        for b in range(g.cards[g.scope[2 * f + 1]]):
+            out[at[2 * f + 1] + b] = -scale * y[first[f] + step * b]

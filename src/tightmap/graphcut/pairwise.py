@@ -36,7 +36,7 @@ class Edges(NamedTuple):
     base: npt.NDArray[np.int64]  # of the table, or of the limit, in tables
     stride: npt.NDArray[np.int32]  # labels of head
     tables: npt.NDArray
-    magic: npt.NDArray  # (1,) adding and subtracting it rounds to the grid of exact numbers; 0 for integers
+    magic: npt.NDArray  # [0]: adding and subtracting it rounds to the grid of exact numbers; [1]: a few of its steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,8 @@ class PairModel:
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
     number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
     span: npt.NDArray[np.int32]  # (factors,) larger label count of the two ends
+    diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
+    diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
 
@@ -92,7 +94,7 @@ def _tabulate(g, f, table):
 
 
 @njit(cache=True, nogil=True)
-def _move_diagonals(g, base, diagonal_of, diagonals, unary):
+def _move_diagonals(g, diagonal_of, diagonals, unary):
     for e in range(len(g.kind)):
         d = diagonal_of[e]
         if d >= 0:
@@ -101,14 +103,16 @@ def _move_diagonals(g, base, diagonal_of, diagonals, unary):
                 unary[g.offset[i] + a] += g.weight[e] * diagonals[d + a]
 
 
-def _tables(g: Arrays) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArray]:
-    """kind, base, tables and unaries where every factor is Potts, a truncated difference or dense with 0 diagonal."""
+def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
+    """kind, base, tables, unaries, diagonal_of, diagonals: every factor Potts, truncated, or dense with 0 diagonal."""
     kind = g.kind.copy()
     base = np.zeros(len(kind), np.int64)
     base[:] = g.param
     chunks: list[npt.NDArray] = [g.params]
     size = len(g.params)
     unary = g.unary
+    which = np.full(len(kind), -1, np.int64)
+    moved = np.zeros(0)
     other = ~np.isin(kind, (POTTS, LINEAR, QUADRATIC))
     if other.any():
         edges = g.scope.reshape(-1, 2)
@@ -145,11 +149,11 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray, npt.NDArr
         base[rows] = starts[inverse]
         kind[rows] = DENSE
         if diagonals:
-            which = np.full(len(kind), -1, np.int64)
+            moved = np.concatenate(diagonals)
             which[rows] = diagonal_start[inverse]
             unary = unary.copy()
-            _move_diagonals(g, base, which, np.concatenate(diagonals), unary)
-    return kind, base, np.concatenate(chunks), unary
+            _move_diagonals(g, which, moved, unary)
+    return kind, base, np.concatenate(chunks), unary, which, moved
 
 
 def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int] | None:
@@ -204,7 +208,7 @@ def _integral(values: npt.NDArray) -> bool:
 def pair_model(graph: Graph, integers: bool = True) -> PairModel:
     """Arrays for the primal-dual moves from a graph of pairwise factors (``integers=False``: always float64)."""
     g = graph.arrays
-    kind, base, tables, unary = _tables(g)
+    kind, base, tables, unary, diagonal_of, diagonals = _tables(g)
     layout = _grid_layout(graph)
     used_tables = tables if len(kind) else np.zeros(1)
     local = _local_sum(g, kind, base, tables, unary)
@@ -215,16 +219,15 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
     exact = small and _integral(weight) and _integral(costs) and _integral(used_tables)
     if exact and integers and layout is not None:
         dtype: type = np.int32
-        magic = np.zeros(1, np.int32)
+        magic = np.zeros(2, np.int32)
     else:
         scale = 1.0
         dtype = np.float64
         weight, costs = g.weight, unary
         step = 2.0 ** (np.ceil(np.log2(max(local, 1e-300))) - FLOAT_BITS)
-        magic = np.array([1.5 * 2.0**52 * step])
-        costs = (costs + magic) - magic
-        potts = kind == POTTS
-        weight = np.where(potts, (weight + magic) - magic, weight)
+        magic = np.array([1.5 * 2.0**52 * step, 8.0 * step])
+        costs = (costs + magic[0]) - magic[0]
+        weight = np.where(kind == DENSE, weight, (weight + magic[0]) - magic[0])
 
     ends = graph.edges.astype(np.int64) if graph.m else np.zeros((0, 2), np.int64)
     if layout is not None:
@@ -255,4 +258,6 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         magic=magic,
     )
     span = g.cards[g.scope].reshape(-1, 2).max(axis=1) if graph.m else np.zeros(0, np.int32)
-    return PairModel(edges, net, node, cards, number, span, costs.astype(dtype), scale)
+    return PairModel(
+        edges, net, node, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
+    )  # fmt: skip

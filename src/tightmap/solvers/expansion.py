@@ -1,0 +1,163 @@
+"""alpha-expansion (algorithms.md §1.14): label by label, the best move that lets any variables switch to it.
+
+A move is a minimum cut; it considers exponentially many labellings at once and is exact when the tables are metrics
+(Potts, truncated linear).  The moves keep their dual variables, so that from the second sweep on a move costs only as
+much as there is left to change (graphcut/moves.py).  Where a table violates the triangle inequality the move is safely
+truncated: it can miss something, but never raises the energy.  ``nonmetric="qpbo"`` goes on with moves by roof duality,
+which need no truncation, once the truncated ones are exhausted.
+
+The method stops when no label brings a strict improvement.  There are many such labellings; which one is reached
+depends on the start, the order of labels and the choice among equal cuts.  Starting from label 0, visiting labels from
+the last to the first and switching the largest optimal set reached lower energies on the three stereo benchmarks taken
+together than any other combination that was tried.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tightmap.energy import energy
+from tightmap.errors import OptionError
+from tightmap.graph import Graph, IntArray
+from tightmap.graphcut.fusion import fuse_proposal
+from tightmap.graphcut.moves import Expansion as Moves
+from tightmap.graphcut.pairwise import pair_model
+from tightmap.memory import require
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
+from tightmap.solvers.bcd import local_minimum, round_and_descend
+
+STEP = 0.1  # seconds between two reports to the driver
+QPBO_WORK = 2_000_000  # labels times factors up to which "auto" continues with roof duality
+
+
+def first_labels(graph: Graph, init: Init) -> Labels:
+    """Labels to start from: the given ones, rounded relaxed vectors, or label 0."""
+    if init.labels is not None:
+        return init.labels.copy()
+    if init.relaxed is not None:
+        return round_and_descend(graph, init.relaxed)
+    return np.zeros(graph.n, dtype=np.int64)
+
+
+def label_order(graph: Graph, order: str, rng: np.random.Generator) -> IntArray:
+    labels = np.arange(graph.max_labels)
+    if order == "random":
+        return rng.permutation(labels)
+    return labels if order == "ascending" else labels[::-1]
+
+
+def dual_bytes(graph: Graph) -> float:
+    """What the kept duals take at most."""
+    spans = graph.arrays.cards[graph.arrays.scope].reshape(-1, 2).max(axis=1).astype(np.float64)
+    return 8.0 * (float(spans.sum()) + 2.0 * len(graph.arrays.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    moves: Moves
+    order: IntArray
+    position: int = 0
+    changed: int = 0  # variables that switched in this sweep
+    labels: Labels | None = None  # once the cuts are done and moves by roof duality go on
+    fused: int = 0
+    quiet: int = 0
+    done: bool = False
+    bound: tuple[float, float] | None = None  # of the duals, once evaluated (fastpd)
+
+
+@dataclass(frozen=True)
+class Expansion(Solver):
+    """Options of alpha-expansion.
+
+    order      of the labels in a sweep: "descending", "ascending" or "random"
+    largest    among equal cuts switch the most variables instead of the fewest
+    nonmetric  where a table is no metric: "truncate", "qpbo" (after that, moves by roof duality), or "auto" (qpbo on
+               models that are small enough for it)
+    """
+
+    order: str = "descending"
+    largest: bool = True
+    nonmetric: str = "auto"
+
+    name: ClassVar[str] = "expansion"
+    summary: ClassVar[str] = "alpha-expansion by graph cuts that keep their flow; fast and strong on Potts and metrics"
+    max_order: ClassVar[int | None] = 2
+    needs: ClassVar[str] = "pairwise; exact moves where tables are metrics"
+
+    def __post_init__(self) -> None:
+        if self.order not in ("descending", "ascending", "random"):
+            raise OptionError(f"{self.name}: order must be 'descending', 'ascending' or 'random', got {self.order!r}")
+        if self.nonmetric not in ("auto", "truncate", "qpbo"):
+            raise OptionError(f"{self.name}: nonmetric must be 'auto', 'truncate' or 'qpbo', got {self.nonmetric!r}")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
+        moves = Moves(pair_model(graph), self.largest)
+        moves.begin(first_labels(graph, init))
+        return State(graph, context, moves, label_order(graph, self.order, context.rng()))
+
+    def step(self, state: State) -> Progress:
+        """Moves until a sweep ends or a tenth of a second is over."""
+        if state.labels is not None:
+            return self._roof_step(state)
+        begin = time.perf_counter()
+        while True:
+            state.changed += state.moves.move(int(state.order[state.position]))
+            state.position += 1
+            if state.position == len(state.order):
+                break
+            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+                return Progress(labels=state.moves.labels, iterations=0)
+        labels = state.moves.labels
+        if state.changed == 0:
+            if self._wants_roof_duality(state):
+                state.labels = labels
+            else:
+                state.done = True
+        state.position, state.changed = 0, 0
+        return Progress(labels=labels, done=state.done)
+
+    def _wants_roof_duality(self, state: State) -> bool:
+        if state.moves.truncated == 0 or self.nonmetric == "truncate":
+            return False
+        return self.nonmetric == "qpbo" or state.graph.m * state.graph.max_labels <= QPBO_WORK
+
+    def _roof_step(self, state: State) -> Progress:
+        """One sweep of moves by roof duality (unlabelled variables keep their label)."""
+        assert state.labels is not None
+        begin = time.perf_counter()
+        graph = state.graph
+        cards = graph.arrays.cards
+        while state.quiet < len(state.order):
+            label = int(state.order[state.position])
+            proposal = np.where(cards > label, label, state.labels)
+            labels = fuse_proposal(graph, state.labels, proposal)
+            if energy(graph, labels) < energy(graph, state.labels):
+                state.labels, state.quiet = labels, 0
+                state.fused += 1
+            else:
+                state.quiet += 1
+            state.position = (state.position + 1) % len(state.order)
+            if state.position == 0:
+                return Progress(labels=state.labels, done=state.quiet >= len(state.order))
+            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+                return Progress(labels=state.labels, iterations=0)
+        return Progress(labels=state.labels, done=True)
+
+    def finish(self, state: State) -> Final:
+        labels = state.labels if state.labels is not None else state.moves.labels
+        if state.moves.truncated:  # a truncated move can overlook even the change of one variable
+            labels = local_minimum(state.graph, labels)
+        if state.moves.truncated == 0:
+            note = "all moves were exact: every table met the triangle inequality at every labelling on the way"
+        else:
+            note = f"not a metric: {state.moves.truncated} arcs of moves were truncated safely"
+            if state.labels is not None:
+                note += f", then roof duality (QPBO) found {state.fused} more moves"
+        return Final(labels=labels, note=note)

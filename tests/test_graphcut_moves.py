@@ -1,0 +1,156 @@
+"""Expansion moves: the invariant of the duals, optimal moves on metrics, monotone energies on everything else."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tightmap as tm
+from naive import brute_force
+from problems import grid_model, random_model
+from tightmap.energy import energy, lower_bound
+from tightmap.graphcut.moves import Expansion
+from tightmap.graphcut.pairwise import pair_model
+
+
+def metric_model(rng, n, labels, ragged):
+    cards = rng.integers(2, labels + 1, n) if ragged else np.full(n, labels)
+    model = tm.Model(cards)
+    model.add_unaries([rng.normal(size=c) * 3 for c in cards])
+    for i in range(n):
+        for j in range(i):
+            if rng.random() < 0.6:
+                weight = float(rng.random() * 2)
+                if rng.random() < 0.5:
+                    model.add_potts([[i, j]], [weight])
+                else:
+                    model.add_truncated_linear([[i, j]], [weight], float(rng.integers(1, 4)))
+    return model
+
+
+def begin(graph, largest, labels=None):
+    moves = Expansion(pair_model(graph), largest)
+    moves.begin(np.zeros(graph.n, np.int64) if labels is None else labels)
+    return moves
+
+
+def best_expansion(graph, labels, c):
+    can = np.flatnonzero((graph.arrays.cards > c) & (labels != c))
+    best = energy(graph, labels)
+    for choice in product((False, True), repeat=len(can)):
+        x = labels.copy()
+        x[can[np.array(choice, bool)]] = c
+        best = min(best, energy(graph, x))
+    return best
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_move_on_a_metric_is_the_best_one(seed, ragged, largest):
+    rng = np.random.default_rng(seed)
+    graph = metric_model(rng, 6, 4, ragged).graph()
+    moves = begin(graph, largest, rng.integers(0, graph.arrays.cards).astype(np.int64))
+    for _ in range(2):
+        for c in rng.permutation(graph.max_labels):
+            expected = best_expansion(graph, moves.labels, c)
+            moves.move(int(c))
+            assert energy(graph, moves.labels) == pytest.approx(expected, abs=1e-9)
+            assert moves.cost + graph.constant == pytest.approx(expected, abs=1e-9)
+    assert moves.truncated == 0
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_other_tables_never_raise_the_energy_and_keep_the_invariant(seed, largest):
+    rng = np.random.default_rng(seed)
+    kinds = ("dense", "shared", "weighted", "potts", "quadratic", "pn", "sparse", "pattern")
+    model = random_model(rng, n=6, labels=4, factors=9, order=2, kinds=kinds)
+    graph = model.graph()
+    optimum = brute_force(model)[0]
+    if graph.m == 0:
+        return
+    moves = begin(graph, largest, rng.integers(0, graph.arrays.cards).astype(np.int64))
+    before = energy(graph, moves.labels)
+    for _ in range(3):
+        for c in range(graph.max_labels):
+            changed = moves.move(c)
+            after = energy(graph, moves.labels)
+            assert after < before or changed == 0
+            assert moves.cost + graph.constant == pytest.approx(after, abs=1e-9)
+            before = after
+    for share in (1.0, 0.5, 0.1):
+        assert lower_bound(graph, moves.messages(graph, share)) <= optimum + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])
+def test_grids_in_integers_equal_lists_in_floats(kind):
+    rng = np.random.default_rng(5)
+    model = grid_model(rng, 9, 8, 4, kind)
+    graph = model.graph()
+    grid, lists = pair_model(graph), None
+    assert grid.unary.dtype == np.int32 and hasattr(grid.net, "strides")
+    shuffled = tm.Model(model.cardinalities)
+    order = rng.permutation(graph.n)  # variable i of the grid becomes order[i]
+    shuffled.add_unaries(graph.arrays.unary.reshape(graph.n, -1)[np.argsort(order)])
+    a = graph.arrays
+    edges = order[graph.edges]
+    limit = float(a.params[a.param[0]]) if kind != "potts" else 1.0
+    if kind == "potts":
+        shuffled.add_potts(edges, a.weight)
+    elif kind == "linear":
+        shuffled.add_truncated_linear(edges, a.weight, limit)
+    else:
+        shuffled.add_truncated_quadratic(edges, a.weight, limit)
+    other = shuffled.graph()
+    lists = pair_model(other)
+    assert lists.unary.dtype == np.float64 and hasattr(lists.net, "heads")
+    one, two = Expansion(grid, False), Expansion(lists, False)
+    one.begin(np.zeros(graph.n, np.int64))
+    two.begin(np.zeros(graph.n, np.int64))
+    for _ in range(3):
+        for c in range(4):
+            one.move(c)
+            two.move(c)
+            if kind != "quadratic":  # a truncated move depends on which end of an edge is its tail
+                assert one.cost == pytest.approx(two.cost)
+                assert (one.labels == two.labels[order]).all()
+    assert one.cost + graph.constant == pytest.approx(energy(graph, one.labels))
+    assert two.cost + other.constant == pytest.approx(energy(other, two.labels))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_binary_submodular_models_are_solved(seed):
+    rng = np.random.default_rng(seed)
+    model = metric_model(rng, 8, 2, False)
+    optimum = brute_force(model)[0]
+    for method in ("expansion", "fastpd", "qpbo", "swap"):
+        assert tm.solve(model, method).energy == pytest.approx(optimum)
+    result = tm.solve(model, "qpbo")
+    assert result.status is tm.Status.OPTIMAL
+
+
+def test_the_result_says_what_was_done():
+    rng = np.random.default_rng(0)
+    metric = metric_model(rng, 6, 3, False)
+    assert "all moves were exact" in tm.solve(metric, "expansion").note
+    other = random_model(rng, n=6, labels=3, factors=9, order=2, kinds=("dense",), tidy=True)
+    assert "truncated" in tm.solve(other, "expansion", nonmetric="truncate").note
+    assert "QPBO" in tm.solve(other, "expansion", nonmetric="qpbo").note
+    triple = tm.Model([2, 2, 3])
+    triple.add_factors([[0, 1, 2]], np.arange(12.0).reshape(2, 2, 3) ** 2)
+    for method in ("expansion", "fastpd", "swap"):
+        with pytest.raises(tm.ModelError, match=r"\(0, 1, 2\)"):
+            tm.solve(triple, method)
+    with pytest.raises(tm.ModelError, match=r"\(0, 1, 2\)"):
+        tm.solve(triple, "qpbo")
+
+
+def test_fastpd_bounds_and_warm_starts():
+    model = grid_model(np.random.default_rng(1), 10, 12, 4, "potts")
+    result = tm.solve(model, "fastpd")
+    assert -np.inf < result.lower_bound <= result.energy
+    assert lower_bound(model.graph(), result.state.messages) == pytest.approx(result.lower_bound)
+    assert tm.solve(model, "trws", init=result, max_iterations=5).lower_bound >= result.lower_bound - 1e-9
