@@ -7,25 +7,22 @@ own tables.  A bound is only ever one that was certified from messages.
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
+from tightmap import clock
 from tightmap.energy import energy, trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
 from tightmap.model import Model
-from tightmap.registry import METHODS, make_solver
+from tightmap.registry import make_solver
 from tightmap.result import Result, Status
 from tightmap.solvers.base import Context, Init, Labels, Progress, Solver
 
@@ -61,7 +58,7 @@ def solve(
     Parameters
     ----------
     method : a name from ``tightmap.methods()``; "auto" chooses by the structure of the model.
-    time_limit : seconds; the best labelling so far is returned.
+    time_limit : seconds, not counting the compilation of kernels in a first run; the best labelling so far is returned.
     max_iterations : iterations of the method.
     seed : for everything random; the same input, options and seed give the same labels, whatever ``threads`` is.
     threads : cores to use, all by default.
@@ -70,7 +67,7 @@ def solve(
     trace : record iteration, elapsed, energy, lower_bound and the method's own figures.
     options : of the method (``tightmap.methods()`` lists them).
     """
-    begin = time.perf_counter()
+    begin = clock.now()
     if not isinstance(model, Model):
         raise ModelError(f"solve: expected a tightmap.Model, got {type(model).__name__}")
     if time_limit is not None and not time_limit >= 0:
@@ -139,14 +136,6 @@ def _interrupt_flag() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
 
 
-def announce_compilation(method: str) -> None:
-    """Tell a person at a terminal that the first run of a method compiles its kernels."""
-    module = Path(sys.modules[METHODS[method].split(":")[0]].__file__ or "")
-    cache = Path(os.environ.get("NUMBA_CACHE_DIR", module.parent / "__pycache__"))
-    if sys.stderr.isatty() and not any(cache.glob("**/*.nbi")):
-        print("compiling kernels, first run only", file=sys.stderr)
-
-
 class _Run:
     """One call of solve()."""
 
@@ -179,7 +168,6 @@ class _Run:
             self._bound(trivial_bound(graph))
             return self._result(Status.CONVERGED, None)
         solver.check(graph)
-        announce_compilation(self.method)
         status: Status | None = None
         state: Any = None
         before = numba.get_num_threads()
@@ -247,7 +235,7 @@ class _Run:
         self._bound(progress.bound)
         if not self.tracing and self.callback is None:
             return False
-        elapsed = time.perf_counter() - self.begin
+        elapsed = clock.now() - self.begin
         value, bound = self._visible_energy(), min(self.bound, self.best_energy)
         if self.tracing:
             row = {"iteration": self.iterations, "elapsed": elapsed, "energy": value, "lower_bound": bound}
@@ -280,7 +268,7 @@ class _Run:
             feasible=feasible,
             status=status,
             iterations=self.iterations,
-            elapsed=time.perf_counter() - self.begin,
+            elapsed=clock.now() - self.begin,
             method=self.method,
             options=asdict(self.solver),
             trace=self.trace,

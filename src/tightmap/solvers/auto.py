@@ -18,12 +18,12 @@ time limit every phase runs once, to its own end, so that the result does not de
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tightmap import clock
 from tightmap.energy import energy
 from tightmap.errors import ModelError
 from tightmap.graph import Graph, Kind
@@ -137,12 +137,12 @@ class Auto(Solver):
             state.deadline = None
             if np.isfinite(left):
                 share = phase.share if state.phases else 1.0
-                state.deadline = time.perf_counter() + share * max(0.0, left)
+                state.deadline = clock.now() + share * max(0.0, left)
             inner = Context(state.context.seed + 1000 * state.rounds, state.context.threads, state.deadline)
             relaxed = state.init.relaxed if state.best is None else None
             init = Init(labels=state.best, relaxed=relaxed, state=state.states.get(phase.method))
             state.phase, state.solver, state.iterations = phase, solver, 0
-            state.started = time.perf_counter()
+            state.started = clock.now()
             state.inner = solver.start(state.graph, init, inner)
             return True
         return False
@@ -161,7 +161,7 @@ class Auto(Solver):
         if state.deadline is None:
             ended |= cap is not None and state.iterations >= cap
         else:
-            ended |= time.perf_counter() >= state.deadline
+            ended |= clock.now() >= state.deadline
         if ended:
             self._end(state)
             if not state.phases and state.deadline is not None and state.context.remaining() > 0 and state.again:
@@ -180,7 +180,7 @@ class Auto(Solver):
         if final.bound is not None:
             state.bound = max(state.bound, final.bound)
         state.states[state.phase.method] = final.state
-        seconds = time.perf_counter() - state.started
+        seconds = clock.now() - state.started
         state.story.append(
             f"{state.phase.method} ({state.phase.why}): {state.iterations} iterations in {seconds:.2f} s, "
             f"energy {state.best_energy:.9g}" + (f", bound {state.bound:.9g}" if np.isfinite(state.bound) else "")

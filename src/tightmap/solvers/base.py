@@ -7,7 +7,6 @@ advance by one step (a sweep, or at most about 0.1 s of work) and what it leaves
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tightmap import clock
 from tightmap.graph import Graph
 
 Labels = npt.NDArray[np.int64]
@@ -40,12 +40,12 @@ class Context:
 
     seed: int = 0
     threads: int = 1
-    deadline: float | None = None  # on the clock of time.perf_counter()
+    deadline: float | None = None  # on tightmap.clock, which stands still while kernels are compiled
     max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
-        return float("inf") if self.deadline is None else self.deadline - time.perf_counter()
+        return float("inf") if self.deadline is None else self.deadline - clock.now()
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)

@@ -1,0 +1,60 @@
+"""A clock that stands still while kernels are compiled.
+
+Numba compiles a kernel when it is first called and keeps it on disk; that happens once per machine, takes seconds, and
+says nothing about the method.  Limits and times are therefore measured on this clock: seconds of wall time minus the
+seconds in which any kernel was being compiled.  The first compilation of a process is announced to a person at a
+terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any
+
+from numba.core import event
+
+
+class _Compilation(event.Listener):
+    """Adds up the time in which at least one compilation is under way, in whatever thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.since = 0.0
+        self.total = 0.0
+        self.announced = False
+
+    def on_start(self, event: Any) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.since = time.perf_counter()
+                if not self.announced and sys.stderr is not None and sys.stderr.isatty():
+                    print("compiling kernels, first run only", file=sys.stderr)
+                self.announced = True
+            self.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.total += time.perf_counter() - self.since
+
+    def seconds(self) -> float:
+        with self.lock:
+            return self.total + (time.perf_counter() - self.since if self.depth else 0.0)
+
+
+_compilation = _Compilation()
+event.register("numba:compile", _compilation)
+
+
+def now() -> float:
+    """Seconds since some fixed moment, compilation left out."""
+    return time.perf_counter() - _compilation.seconds()
+
+
+def compiling_seconds() -> float:
+    """Seconds of this process that went into compiling kernels."""
+    return _compilation.seconds()
