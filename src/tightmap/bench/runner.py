@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -95,11 +96,13 @@ def _run_process(run: Run, memory_limit: float, stop: threading.Event) -> Row:
             )
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(asdict(run)).encode())
-            process.stdin.close()
+            process.stdin.write(json.dumps(asdict(run)).encode() + b"\n")
+            process.stdin.flush()  # and stays open: the worker ends when this pipe breaks
         except BrokenPipeError:
             pass  # it died at once; the exit code says so below
         reason, peak = _watch(process, run, memory_limit, stop, result.with_suffix(".started"))
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         row: Row = {}
         if result.exists():
             try:

@@ -194,9 +194,14 @@ def _value(item: Entry) -> str:
     return number(item.value, "infeasible" if item.status and item.status != "published" else "")
 
 
-def family_table(group: Group) -> Table:
-    """The paper's table of one family, with the published rows below the measured ones of the same model."""
+def family_table(group: Group, brief: bool = False) -> Table:
+    """The paper's table of one family, with the published rows below the measured ones of the same model.
+
+    ``brief`` leaves out methods that were only published.
+    """
     extra = [m for m in published.NAMES if any(k[1] == m for k in group.published) and m not in group.methods]
+    if brief:
+        extra = []
     methods = [*group.methods, *extra]
     table = Table(group.family, [group.family, "", *methods])
     for instance in group.instances:
@@ -292,7 +297,7 @@ def tables(groups: list[Group], brief: bool = False) -> list[Table]:
     own = {(i.family, i.name) for i in PAPER}
     found: list[Table] = []
     for group in groups:
-        found.append(family_table(group))
+        found.append(family_table(group, brief))
         if not group.published and any((group.family, name) in own for name in group.instances):
             theirs = published_table(group.family, brief)
             if theirs is not None:

@@ -1,4 +1,6 @@
-"""One run in a process of its own: ``python -m tightmap.bench.worker RESULT`` with the run as JSON on standard input.
+"""One run in a process of its own: ``python -m tightmap.bench.worker RESULT``.
+
+The run is a line of JSON on standard input, which stays open as long as whoever started the run lives.
 
 The model is built, the kernels are compiled or loaded by one iteration that does not count, and then the measured run
 starts; the time stamp of a file RESULT.started marks that moment for whoever watches the clock.  A run in which a
@@ -10,8 +12,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -168,9 +172,17 @@ def perform(run: Run, started: Path | None = None) -> Row:
     return row
 
 
+def _leave_with_parent() -> None:
+    """End this process when the pipe from its parent breaks: a killed benchmark leaves no run behind."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
 def main() -> None:
     target = Path(sys.argv[1])
-    run = Run(**json.load(sys.stdin))
+    run = Run(**json.loads(sys.stdin.buffer.readline()))
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     from tightmap.errors import ModelError, OptionError
 
     try:
