@@ -68,8 +68,6 @@ def assemble(
         adj_factor=adj_factor,
         adj_pos=adj_pos,
     )
-    for a in arrays:
-        a.flags.writeable = False
     return Graph(
         arrays=arrays,
         constant=constant,

@@ -43,7 +43,7 @@ def build_graph(model: Model) -> Graph:
     new_id[variables] = np.arange(len(variables))
 
     offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
-    whole = model.unaries
+    whole = model.flat_unaries()
     if len(variables) == model.num_variables:
         sums = Sums(offset, whole)
     else:

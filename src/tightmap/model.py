@@ -107,11 +107,19 @@ class Model:
     @property
     def unaries(self) -> FloatArray:
         """Flat unary costs: label s of variable i at ``offset[i] + s`` (read only)."""
-        if self._unaries is None:
-            self._unaries = np.zeros(int(self.offset[-1]))
-        view = self._unaries.view()
+        view = self.flat_unaries().view()
         view.flags.writeable = False
         return view
+
+    def flat_unaries(self) -> FloatArray:
+        """The array behind ``unaries``, for the canonical form.
+
+        It is shared, not copied, and never written in place.  It is not marked read-only because Numba would then
+        compile every kernel twice: once for it and once for the arrays that a solver makes.
+        """
+        if self._unaries is None:
+            self._unaries = np.zeros(int(self.offset[-1]))
+        return self._unaries
 
     def edges(self, neighbours: int = 4) -> IntArray:
         """(m, 2) edges of a grid model: 4 gives right and down, 8 adds the two diagonals."""
