@@ -23,7 +23,7 @@ from tightmap.bench.records import Run, append_row, read_rows
 from tightmap.bench.report import render_report
 from tightmap.bench.suites import built_in, from_file
 from tightmap.bench.tables import Entry, collect, family_table, published_table, statistics
-from tightmap.bench.worker import perform, thin
+from tightmap.bench.worker import compilation, perform, thin
 
 RING = Run("inpainting-n4", "ring-40", "bcd", time_limit=5.0)
 
@@ -403,3 +403,23 @@ def test_command(tmp_path):
     command[command.index("csv")] = "doc"
     bad = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bad.returncode == 2 and "--format takes" in bad.stderr and "Traceback" not in bad.stderr
+
+
+def test_compilation_is_noticed():
+    """A kernel that is compiled inside of the block counts once, with those that it calls; the clock is renewed."""
+    import numba
+
+    @numba.njit
+    def inner(x):
+        return x + 1
+
+    @numba.njit
+    def outer(x):
+        return inner(x) * 2
+
+    with compilation() as seconds:
+        outer(3)
+    assert len(seconds) == 1 and seconds[0] > 0
+    with compilation() as seconds:
+        outer(4)
+    assert seconds == []

@@ -140,6 +140,8 @@ def _watch(
                 reason = f"used more than {memory_limit:.0f} MiB of memory"
             elif measured is None and now - begin > PREPARATION_LIMIT:
                 reason = f"building the model and compiling took more than {PREPARATION_LIMIT:.0f} s"
+            elif run.time_limit is not None and now - begin > PREPARATION_LIMIT + 4 * (run.time_limit + GRACE):
+                reason = f"not finished after {now - begin:.0f} s, compilation included"
             elif measured is not None and run.time_limit is not None:
                 late = now - measured - run.time_limit
                 if late > max(GRACE, 0.5 * run.time_limit):

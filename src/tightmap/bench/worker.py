@@ -96,19 +96,36 @@ def peak_memory() -> float | None:
 def compilation(started: Path | None = None) -> Iterator[list[float]]:
     """A list that fills with the seconds that Numba compiles (loading compiled kernels from its cache is no part).
 
-    Whoever watches the clock starts anew after each compiled kernel.
+    While it compiles the time stamp of ``started`` is renewed every second, so that whoever watches the clock waits.
     """
     from numba.core import event
 
     seconds: list[float] = []
+    begun: list[float] = []  # a stack: compiling one kernel compiles those that it calls
+    over = threading.Event()
 
-    def note(duration: float) -> None:
-        seconds.append(duration)
-        if started is not None:
-            started.touch()
+    class Clock(event.Listener):
+        def on_start(self, _: Any) -> None:
+            begun.append(time.perf_counter())
 
-    with event.install_timer("numba:compile", note):
-        yield seconds
+        def on_end(self, _: Any) -> None:
+            first = begun.pop()
+            if not begun:
+                seconds.append(time.perf_counter() - first)
+
+    def heartbeat() -> None:
+        while not over.wait(1.0):
+            if begun and started is not None:
+                started.touch()
+
+    thread = threading.Thread(target=heartbeat, daemon=True)
+    thread.start()
+    try:
+        with event.install_listener("numba:compile", Clock()):
+            yield seconds
+    finally:
+        over.set()
+        thread.join()
 
 
 def perform(run: Run, started: Path | None = None) -> Row:
