@@ -69,7 +69,8 @@ def best_of(engine: GridEngine, rounding: bool, certify: bool, clock: Callable[[
 
 def speed(names: list[str]) -> None:
     print(
-        f"{'model':10} {'threads':>7} {'ms/iteration':>12} {'cpu':>7} {'target':>7} {'+ rounding':>10} {'certificate':>11}"
+        f"{'model':10} {'threads':>7} {'ms/iteration':>12} {'cpu':>7} {'target':>7} {'+ rounding':>10} "
+        f"{'certificate':>11}"
     )
     for name in [n for n in names if n in SPEED]:
         graph = tm.read(DATA / MODELS[name][0]).graph()

@@ -125,7 +125,8 @@ def test_exact_on_a_chain_after_one_iteration():
 def raster_sweeps(graph, height, width, cost, sweeps):
     """TRW-S in raster order, one pixel after the other, in float32; cost(d) is the cost of a difference of labels."""
     labels = int(graph.arrays.cards[0])
-    unary = graph.arrays.unary.reshape(height, width, labels).astype(np.float32)
+    unary = graph.arrays.unary.reshape(height, width, labels)
+    unary = (unary - unary.min(axis=2, keepdims=True)).astype(np.float32)
     weights = {(int(i), int(j)): w for (i, j), w in zip(graph.edges, graph.arrays.weight, strict=True)}
     right = np.zeros((height, width, labels), np.float32)
     down = np.zeros((height, width, labels), np.float32)
@@ -261,6 +262,17 @@ def test_grid_bound_never_exceeds_the_optimum(seed, kind, integral, dtype):
         assert certify(graph, graph.constant + raw, error) <= optimum + 1e-12 * abs(optimum)
         assert raw >= last - 1e-4 * (1.0 + abs(raw))
         last = raw
+
+
+def test_costs_far_from_zero_do_not_hurt_single_precision():
+    rng = np.random.default_rng(12)
+    model = grid_model(rng, 16, 16, labels=4, kind="potts")
+    near = tm.solve(model, "trws", precision="single", max_iterations=32)
+    model.add_unaries(np.repeat(1e9 * rng.integers(1, 9, size=(256, 1)), 4, axis=1))
+    far = tm.solve(model, "trws", precision="single", max_iterations=32)
+    assert np.array_equal(near.labels, far.labels)
+    shift = model.energy(near.labels) - near.energy
+    assert far.lower_bound == pytest.approx(near.lower_bound + shift, rel=1e-12)  # of 1e12: float64 has no more
 
 
 def test_the_grid_engine_is_chosen_where_it_fits():

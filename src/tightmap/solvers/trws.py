@@ -92,7 +92,11 @@ class GridEngine:
 
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
         self.graph = graph
-        self.grid: Strips = build_strips(stencil, graph.arrays.unary, dtype)
+        # the smallest unary of every pixel is zero: whatever the costs are counted from, float32 sees the differences
+        unary = graph.arrays.unary.reshape(graph.n, -1)
+        lowest = unary.min(axis=1, keepdims=True)
+        self.shift = math.fsum(lowest[:, 0])
+        self.grid: Strips = build_strips(stencil, unary - lowest, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
@@ -104,7 +108,7 @@ class GridEngine:
         self.energies[:] = 0.0
         self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
         if rounding:
-            energy = math.fsum(self.energies)
+            energy = self.shift + math.fsum(self.energies)
             if energy < self.best_energy:
                 chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
                 self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
