@@ -1,6 +1,6 @@
 """What a dual method leaves behind for others: its messages, in the one form that the certificate reads.
 
-Messages of any method are valid for any other (algorithms.md, 0), so a run of one can start where another ended.
+Messages of any method are valid for any other (docs/maths.md), so a run of one can start where another ended.
 Expanding them to one vector per factor and member costs memory, so it is done when somebody asks.
 """
 

@@ -1,4 +1,5 @@
-"""TRBP: tree-reweighted belief propagation, min-sum, for factors of any order (algorithms.md, 1.8).
+"""TRBP: tree-reweighted belief propagation, min-sum, for factors of any order (Wainwright, Jaakkola and
+Willsky 2005).
 
 With appearance probabilities rho_A of the factors in a cover by forests, every factor A sends to its variables
 

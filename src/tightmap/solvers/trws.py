@@ -1,4 +1,4 @@
-"""TRW-S: sequential tree-reweighted message passing for pairwise models (algorithms.md, 1.6).
+"""TRW-S: sequential tree-reweighted message passing for pairwise models (Kolmogorov 2006).
 
 The nodes are visited in order and back again.  Each visit gathers the messages of all neighbours, shares the sum out
 evenly over the monotone chains that pass through the node, and sends the min-marginals on.  The lower bound never

@@ -1,6 +1,6 @@
 """TRW-S sweeps on any pairwise model: any graph, any kinds of factor, ragged label counts, any order of the nodes.
 
-One float64 message per edge (algorithms.md, 1.6): the slot of an edge holds the message to its later end after a
+One float64 message per edge (Kolmogorov 2006): the slot of an edge holds the message to its later end after a
 forward pass and to its earlier end after a backward pass.  At node i
 
     total = theta_i + sum of its slots,    h = gamma_i total - slot,    slot <- min_t [h(t) + theta_ij(t, .)] - delta,

@@ -12,7 +12,7 @@ are visited one after the other, so Potts, truncated linear and truncated quadra
 lanes and no padding of labels, whatever their number.  Lanes outside the image meet edges of weight zero only, and
 the messages of those stay zero.
 
-One message per edge (algorithms.md, 1.6): ``right`` and ``down`` hold the message of the edge to the right and to the
+One message per edge (trws_general.py): ``right`` and ``down`` hold the message of the edge to the right and to the
 lower neighbour, in whichever direction it was sent last, at the place of the left or upper pixel, with one step of
 padding in front.  The edges from lane 7 to lane 0 of the next strip are in ``across`` [strip][7 + column][label]
 (their place in ``down`` is not used), so that no strip touches the cache lines of another.
@@ -215,7 +215,7 @@ def _pair(s, other, weight, truncation, quadratic):
 
 @njit(nogil=True, fastmath=FAST, forceinline=True)
 def _round(grid, p, k, forward, energies):
-    """Label eight pixels, given the labels chosen before and the messages of the other neighbours (1.6)."""
+    """Label eight pixels, given the labels chosen before and the messages of the other neighbours."""
     S, right, down, across, chosen = grid.labels, grid.right, grid.down, grid.across, grid.chosen
     node = p * grid.steps + k
     row = S * LANES

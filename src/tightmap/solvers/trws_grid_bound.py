@@ -1,7 +1,7 @@
 """The certified bound of TRW-S messages on a grid, without a second copy of them.
 
 After a forward pass the stored messages m_{i->j} (i before j) are numbers like any others.  One backward pass from
-them in float64 gives, for the node i with earlier neighbours e and later neighbours l (algorithms.md, 0 and 1.6),
+them in float64 gives, for the node i with earlier neighbours e and later neighbours l (docs/maths.md),
 
     total_i = theta_i + sum_e m_{e->i} + sum_l m_{l->i},      h = gamma_i total_i - m_{e->i},
     m_{i->e}(s) = min_t [h(t) + theta_ei(s, t)] - min h .
