@@ -1,6 +1,6 @@
 """Graph cuts on the real models: energies against the published ones, and time against PyMaxflow and gco in one run.
 
-    python benchmarks/graphcuts.py [--repeat 3] [--models tsukuba teddy ...] [--no-peers]
+    python benchmarks/graphcuts.py [--repeat 3] [--models tsukuba teddy ...] [--peers gco PyMaxflow]
 
 Needs the real models (environment variable TIGHTMAP_DATA) and, for the second table, `pip install tightmap[bench]`.
 Times are the best of the repetitions, wall clock and CPU; ours count everything from the model in memory (building the
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--methods", nargs="*", default=["expansion", "fastpd", "swap"])
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--peers", nargs="*", default=["gco", "PyMaxflow"])
     args = parser.parse_args()
     if not DATA.exists():
         raise SystemExit(f"the real models are not in TIGHTMAP_DATA ({DATA})")
@@ -196,7 +196,9 @@ def main() -> None:
             quality.append("| " + " | ".join(row) + " |")
             speed.append(f"| {name} | {method} | {result.energy:.8g} | {wall:.3f} | {cpu:.3f} |")
             print(speed[-1], flush=True)
-        for program, peer in ({} if args.no_peers else peers(name)).items():
+        for program, peer in peers(name).items():
+            if program not in args.peers:
+                continue
             if isinstance(peer, str):
                 speed.append(f"| {name} | {program} | – | {peer} | – |")
             else:
