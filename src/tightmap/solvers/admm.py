@@ -28,7 +28,7 @@ from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, with
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
 from tightmap.solvers.admm_grid import fits
 from tightmap.solvers.admm_kkt import kkt_residuals
-from tightmap.solvers.admm_schedule import PRESETS, Cycle, cycles
+from tightmap.solvers.admm_schedule import PILOT, PRESETS, Cycle, cycles
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import round_and_descend
 from tightmap.solvers.incumbent import Incumbent
@@ -63,7 +63,7 @@ class AdmmState:
     def kkt(self) -> dict[str, float]:
         """Residuals of the optimality conditions of the decomposed problem that was searched."""
         x, y = self.engine.export()
-        return kkt_residuals(self.engine.searched(self.graph.arrays), self.form, x, y, max(self.engine.kappa, self.rho))
+        return kkt_residuals(self.engine.searched(self.graph.arrays), self.form, x, y, self.engine.kappa)
 
 
 @dataclass
@@ -90,6 +90,8 @@ class Run:
     improved: int = 0  # number of the last cycle that lowered the energy
     best: float = float("inf")  # smallest residual since the last change of rho, for the stall rule
     since: int = 0
+    waiting: Cycle | None = None  # while a pilot runs: the cycle that it is for
+    frozen: dict[tuple[float, bool], float] = field(default_factory=dict)  # rho at the end of the pilots
     info: dict[str, float] = field(default_factory=dict)
 
 
@@ -174,7 +176,11 @@ class ADMM(Solver):
 
     def _next_cycle(self, run: Run) -> bool:
         """Set up the next cycle; False when the programme is over."""
-        cycle, planned = next(run.programme)
+        if run.waiting is not None:  # a pilot has just been run for it
+            cycle, planned = run.waiting, True
+            run.waiting = None
+        else:
+            cycle, planned = next(run.programme)
         if self.restarts is not None:
             planned = run.number < self.restarts
             if not planned:
@@ -194,7 +200,14 @@ class ADMM(Solver):
         eps = 0.0 if self.preset == "paper" else DEAD_BAND
         engine = self._engine(run, cycle, eps)
         run.engine = engine
-        run.rho = cycle.rho0 * engine.kappa
+        unit = engine.kappa
+        if run.stencil is None and cycle.stall == 0 and self.rho0 is None:
+            if run.hard in run.frozen:
+                unit = 2.0 * run.frozen[run.hard]
+            else:
+                run.waiting, cycle = cycle, replace(PILOT, hard=cycle.hard, ban=cycle.ban)
+                run.cycle = cycle
+        run.rho = cycle.rho0 * unit
         if self.preset == "paper" and run.number == 1 and self.rho0 is None:
             run.rho = 0.001 * max(engine.kappa, float(np.abs(run.graph.arrays.unary).max(initial=0.0)))
         self._place(run, cycle, engine)
@@ -276,6 +289,8 @@ class ADMM(Solver):
             if fell or run.improved == run.number or run.number == 1:
                 run.incumbent.polish()
             run.cycle = None
+            if run.square is None and cycle.heat == 1.0:
+                run.frozen[run.hard] = min(run.rho, run.frozen.get(run.hard, np.inf))
         if fell:
             run.improved = run.number
         return Progress(labels=run.incumbent.labels, iterations=done, info=run.info)

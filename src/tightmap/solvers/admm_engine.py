@@ -1,10 +1,8 @@
 """Two engines behind one face: grids with a shared table (admm_grid.py) and everything else (admm_general.py).
 
 An engine holds the iterates of one run and knows its natural penalty kappa: the mean over variables of the ranges of
-the factors around a variable, within which the gradient of a copy moves, or the most negative curvature of the energy
-at the uniform point if that is smaller (conflicts between many variables have wide ranges and little curvature); both
-divided by the number of copies.  rho / kappa then means about the same in every model: ADMM is invariant under
-(E, rho, y) -> (a E, a rho, a y), and tables are never rescaled.
+the factors around a variable, divided by the number of copies; the gradient of a copy moves within that.  ADMM is
+invariant under (E, rho, y) -> (a E, a rho, a y), so penalties are counted in kappa and tables are never rescaled.
 
 Unaries are capped at their minimum plus the ranges of the factors around: a label above that never pays, whatever the
 neighbours do, so capping changes no minimiser and keeps huge costs from deciding the steps.
@@ -20,7 +18,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import _gradient as fill_gradient
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
 from tightmap.solvers import admm_grid as grid
@@ -53,42 +50,6 @@ def without_extremes(g: Arrays) -> Arrays:
     wide = np.repeat(np.maximum.reduceat(gap, g.offset[:-1]), g.cards)
     ranges = np.repeat(incident_ranges(g), g.cards)
     return g._replace(unary=np.where((gap > 0.5 * wide) & (wide > 0.01 * ranges), low + ranges, g.unary))
-
-
-def negative_curvature(g: Arrays, steps: int = 20) -> float:
-    """About the largest -v'Hv / v'v over vectors v that sum to zero per variable, H the Hessian at the uniform point.
-
-    Power iterations, first for the eigenvalue of largest size, then shifted by it for the other end.
-    """
-    uniform = np.repeat(1.0 / g.cards, g.cards)
-    scratch = workspace(g)
-    base = np.empty_like(uniform)
-    fill_gradient(g, uniform, base, scratch)
-    out = np.empty_like(uniform)
-    tiny = 1.0 if int(np.diff(g.scope_start).max()) == 2 else 1e-4  # pairwise gradients are linear
-
-    def centred(v: Vector) -> Vector:
-        return v - np.repeat(np.add.reduceat(v, g.offset[:-1]) / g.cards, g.cards)
-
-    def hessian(v: Vector) -> Vector:
-        fill_gradient(g, uniform + tiny * v, out, scratch)
-        return centred((out - base) / tiny)
-
-    shift = 0.0
-    value = 0.0
-    for _ in range(2):
-        v = centred(np.random.default_rng(0).standard_normal(len(uniform)))
-        for _ in range(steps):
-            v /= np.linalg.norm(v)
-            w = hessian(v) - shift * v
-            value = float(v @ w)
-            v = w
-            if not np.linalg.norm(v) > 0.0:
-                break
-        if value + shift < 0.0:
-            break
-        shift = abs(value)
-    return max(0.0, -(value + shift))
 
 
 @contextmanager
@@ -204,8 +165,7 @@ class GeneralEngine(Engine):
         self.threads = threads if float(sizes.sum()) * float(g.cards.mean()) > SERIAL else 1
         ranges = incident_ranges(g)
         self.variables = len(g.cards)
-        curvature = negative_curvature(g)
-        self.kappa = min(float(ranges.mean()), curvature if curvature > 0.0 else np.inf) / form.copies
+        self.kappa = float(ranges.mean()) / form.copies
         self.arrays = g._replace(unary=capped(g, ranges))
         self.noisy = self.arrays
         self.scratch = workspace(g)

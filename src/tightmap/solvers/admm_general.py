@@ -7,6 +7,9 @@ Both make F(x, .., x) = E(x).  One iteration updates the copies in turn, each gi
 
     x^d = Proj( c^d ),   c^d the minimiser of the augmented Lagrangian in x^d (``_centre``),   then the multipliers.
 
+The first copy is in the simplices, the others are non-negative.  With three or more copies these also stay below one:
+products of unbounded copies with negative costs would have no minimum, and a simplex is inside the unit box anyway.
+
 p^d, the gradient of F in x^d, is gathered per variable from the factors around it, so that variables are independent
 within a copy: no atomics, any number of threads, same result.
 
@@ -207,11 +210,14 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
         pull(g, form, x, d, i, p, start, work)
         add_unary(g, form, d, i, p)
         _centre(form, x, state.y, d, at, size, rho, c, p)
-        floor = simplex_threshold(p, c) if d == 0 or form.all_simplex else 0.0
+        simplex = d == 0 or form.all_simplex
+        floor = simplex_threshold(p, c) if simplex else 0.0
         change = 0.0
         for s in range(c):
             v = p[s] - floor
             v = v if v > 0.0 else 0.0
+            if not simplex and form.copies > 2 and v > 1.0:
+                v = 1.0
             e = v - x[d * size + at + s]
             change += e * e
             p[s] = v

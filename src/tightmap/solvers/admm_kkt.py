@@ -30,7 +30,7 @@ def _gradient_copy(g, form, x, d, out, scratch):
 
 
 @njit(cache=True, nogil=True)
-def _dual(g, x, direction, simplex):
+def _dual(g, x, direction, simplex, ceiling):
     worst = 0.0
     row = np.empty(g.cards.max())
     for i in range(len(g.cards)):
@@ -39,7 +39,7 @@ def _dual(g, x, direction, simplex):
             row[s] = x[at + s] - direction[at + s]
         floor = simplex_threshold(row, c) if simplex else 0.0
         for s in range(c):
-            worst = max(worst, abs(x[at + s] - max(row[s] - floor, 0.0)))
+            worst = max(worst, abs(x[at + s] - min(max(row[s] - floor, 0.0), ceiling)))
     return worst
 
 
@@ -66,5 +66,7 @@ def kkt_residuals(g: Arrays, form: Form, x: Vector, y: Vector, step: float) -> d
     dual = 0.0
     for d in range(form.copies):
         direction = (copy_gradient(g, form, x, d) + transposed(form, y, d)) / step
-        dual = max(dual, float(_dual(g, np.ascontiguousarray(x[d]), direction, d == 0 or form.all_simplex)))
+        simplex = d == 0 or form.all_simplex
+        ceiling = 1.0 if form.copies > 2 else np.inf
+        dual = max(dual, float(_dual(g, np.ascontiguousarray(x[d]), direction, simplex, ceiling)))
     return {"primal": primal, "dual": dual}

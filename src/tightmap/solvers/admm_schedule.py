@@ -8,7 +8,9 @@ freeze.  What is found depends on the path, so many short cycles whose results a
 * tiny noise on the unaries against ties, from the seed and the number of the cycle;
 * afterwards slower growth, restarts from the uniform point and reheats of the incumbent, for as long as there is time.
 
-One rule for rho0, in units of kappa, holds for all families that were measured (benchmarks/admm.py).
+One rule for rho0, in units of kappa, holds for the grids that were measured (benchmarks/admm.py).  Tables of other
+models may have wide ranges that no good labelling comes near, so there a short pilot from a very small rho finds
+where the iterates freeze, later cycles refine it, and that is the unit.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 class Cycle:
     """One annealing run."""
 
-    rho0: float = 0.03  # in units of kappa
+    rho0: float = 0.03  # in units of kappa, or of twice the rho at which earlier cycles froze
     growth: float = 1.003  # of rho, per iteration
     relax: float = 1.0
     factor: int = 1  # squares of factor x factor pixels
@@ -36,6 +38,7 @@ class Cycle:
     stall: int = 0  # > 0: rho *= growth only when the residual has not improved for this many iterations
 
 
+PILOT = Cycle(rho0=0.0005, growth=1.01, limit=2000)
 FIRST: tuple[Cycle, ...] = (
     Cycle(factor=4),
     Cycle(factor=4, offset=(2, 2), relax=1.6),
@@ -59,14 +62,23 @@ LATER: tuple[Cycle, ...] = (
     Cycle(factor=2, growth=1.001, relax=1.9),
 )
 GENERAL: tuple[Cycle, ...] = (
-    Cycle(),
     Cycle(growth=1.001),
-    Cycle(relax=1.6),
+    Cycle(growth=1.001),
     Cycle(growth=1.001, relax=1.6),
     Cycle(growth=1.0005),
-    Cycle(rho0=0.1, growth=1.001, relax=1.9),
+    Cycle(growth=1.0005),
+    Cycle(growth=1.001, relax=1.9),
 )
-HARD = (0.25, 1.0, 0.5, 4.0)  # a cost that is large enough may be too large to move under, so several are tried
+GENERAL_LATER: tuple[Cycle, ...] = (
+    Cycle(growth=1.0005),
+    Cycle(rho0=0.06, growth=1.001, heat=0.5),
+    Cycle(growth=1.0005, relax=1.6),
+    Cycle(growth=1.001, noise=1e-3),
+    Cycle(rho0=0.015, growth=1.0005),
+    Cycle(rho0=0.06, growth=1.001, heat=0.5, relax=1.9),
+    Cycle(growth=1.0005, relax=1.9, noise=1e-3),
+)
+HARD = (0.25, 0.1, 1.0, 0.25, 4.0)  # a cost that is large enough may be too large to move under, so several are tried
 PRESETS = ("default", "fast", "quality", "paper")
 
 
@@ -75,7 +87,8 @@ def cycles(preset: str, grid: bool, levels: tuple[int, ...], seed: int) -> Itera
 
     grid says that the sweeps of regular grids apply; levels are the coarsening factors that the model allows.
     """
-    if preset == "paper":
+    planned = preset != "paper"
+    if not planned:
         yield Cycle(growth=1.2, noise=0.0, limit=20000, stall=500), True
         preset = "default"
     first = FIRST if grid else GENERAL
@@ -88,20 +101,19 @@ def cycles(preset: str, grid: bool, levels: tuple[int, ...], seed: int) -> Itera
     count = 0
     for cycle in first:
         if cycle.factor == 1 or cycle.factor in levels:
-            yield replace(cycle, hard=HARD[count % len(HARD)], ban=count % 3 < 2), True
+            yield replace(cycle, hard=HARD[count % len(HARD)], ban=count % 3 < 2), planned
             count += 1
     rng = np.random.default_rng([seed, 1])
     turn = 0
     while True:
-        for cycle in LATER:
+        for cycle in LATER if grid else GENERAL_LATER:
             factor = cycle.factor
             if factor > 1 and factor not in levels:
                 continue
             offset = (int(rng.integers(factor)), int(rng.integers(factor)))
             growth = 1.0 + (cycle.growth - 1.0) / (1 + turn // 4)
-            yield (
-                replace(cycle, offset=offset, growth=growth, hard=HARD[count % len(HARD)]),
-                turn == 0 and preset != "fast",
-            )
+            hard = HARD[count % len(HARD)]
+            cycle = replace(cycle, offset=offset, growth=growth, hard=hard, ban=count % 3 < 2)
+            yield cycle, planned and turn == 0 and preset != "fast"
             count += 1
         turn += 1
