@@ -27,6 +27,8 @@ METHODS: dict[str, str] = {
     "trws": "tightmap.solvers.trws:TRWS",
     "trbp": "tightmap.solvers.trbp:TRBP",
     "srmp": "tightmap.solvers.srmp:SRMP",
+    "mplp": "tightmap.solvers.mplp:MPLP",
+    "mplp-c": "tightmap.solvers.mplp:MPLPC",
     "expansion": "tightmap.solvers.expansion:Expansion",
     "fastpd": "tightmap.solvers.fastpd:FastPD",
     "swap": "tightmap.solvers.swap:Swap",

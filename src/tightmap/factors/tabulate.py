@@ -6,7 +6,6 @@ for as long as it takes to send one message; nothing here is kept.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from tightmap.factors.difference import difference_value
@@ -42,7 +41,10 @@ def _tabulate_second(g, f, table):
 
 @njit(cache=True, nogil=True)
 def tabulate(g, f, table):
-    """table[x] = cost of factor f at the labelling with C-order index x; returns the number of entries."""
+    """table[x] = cost of factor f at the labelling with C-order index x; returns the number of entries.
+
+    ``table`` is as long as that and the order of the factor together: nothing is allocated here.
+    """
     a = g.scope_start[f]
     k = g.scope_start[f + 1] - a
     size = 1
@@ -81,14 +83,16 @@ def tabulate(g, f, table):
         for s in range(low):
             table[s * step] = w * g.params[t + 1 + s]
     elif kind == PATTERN:
-        own = np.zeros(k, np.int64)
+        own = table[size : size + k]  # the labels of the entry that is next
+        for p in range(k):
+            own[p] = 0.0
         for x in range(size):
             table[x] = w * g.params[t + pattern_rank(own)]
             for p in range(k - 1, -1, -1):
-                own[p] += 1
+                own[p] += 1.0
                 if own[p] < g.cards[g.scope[a + p]]:
                     break
-                own[p] = 0
+                own[p] = 0.0
     else:
         _tabulate_second(g, f, table)
     return size

@@ -4,7 +4,7 @@ Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).  ``buffers`` holds th
 region, a message, and the workspace of the factor kernels.
 
 The kernels allocate nothing and are compiled without reference counts (_nrt=False): handing on two tuples of thirty arrays
-would otherwise cost more than the message of a small region.
+would otherwise cost more than the message of a small region.  What they call must not allocate either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minimum, minmarg
 from tightmap.factors.tabulate import DENSE, tabulate
 from tightmap.graph import FloatArray
-from tightmap.solvers.regions import NODE, STRUCT, TABLE, TRIPLET, Regions
+from tightmap.solvers.cluster_kernels import (
+    restricted_square,
+    restricted_triplet,
+    square_marginal,
+    triplet_marginal,
+)
+from tightmap.solvers.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
 
 BLOCK = 512  # regions per partial sum of a bound
 
@@ -32,7 +38,11 @@ class Buffers(NamedTuple):
 
 def make_buffers(regions: Regions) -> Buffers:
     largest = max(regions.vector, regions.scratch)
-    return Buffers(np.empty(max(regions.table, largest)), np.empty(largest), np.empty(max(regions.scratch, largest)))
+    return Buffers(
+        np.empty(max(regions.table + LARGEST_ARITY, 7 * largest)),
+        np.empty(largest),
+        np.empty(max(regions.scratch, largest)),
+    )
 
 
 @njit(cache=True, nogil=True, forceinline=True, _nrt=False)
@@ -91,47 +101,6 @@ def fill(g, d, r, neg, skip, table):
                 table[x] += own[d.maps[m + x]]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
-def _min_plus(a, b, rows, inner, columns, out):
-    """out[r, c] = min over t of a[r, t] + b[t, c]; the innermost loop runs along memory."""
-    for r in range(rows):
-        row = out[r * columns : (r + 1) * columns]
-        for c in range(columns):
-            row[c] = np.inf
-        for t in range(inner):
-            v = a[r * inner + t]
-            for c in range(columns):
-                u = v + b[t * columns + c]
-                row[c] = u if u < row[c] else row[c]
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def _transpose(a, rows, columns, out):
-    for r in range(rows):
-        for c in range(columns):
-            out[c * rows + r] = a[r * columns + c]
-
-
-@njit(cache=True, nogil=True, _nrt=False)
-def triplet_marginal(g, d, e, neg, out, work):
-    """Min-marginal of a zero triplet (i, j, k) with edges to ij, ik, jk: one min-plus product of two messages."""
-    r = d.source[e]
-    a = d.out_start[r]
-    s = d.scope_start[r]
-    ni, nj, nk = g.cards[d.scope[s]], g.cards[d.scope[s + 1]], g.cards[d.scope[s + 2]]
-    ij = neg[d.at[a] : d.at[a] + ni * nj]
-    ik = neg[d.at[a + 1] : d.at[a + 1] + ni * nk]
-    jk = neg[d.at[a + 2] : d.at[a + 2] + nj * nk]
-    if e == a:
-        _transpose(jk, nj, nk, work)
-        _min_plus(ik, work, ni, nk, nj, out)
-    elif e == a + 1:
-        _min_plus(ij, jk, ni, nj, nk, out)
-    else:
-        _transpose(ij, ni, nj, work)
-        _min_plus(work, ik, nj, ni, nk, out)
-
-
 @njit(cache=True, nogil=True, forceinline=True, _nrt=False)
 def marginal(g, d, e, neg, out, buffers):
     """out[y] = min-marginal of the source of edge e on its target, without the message of e itself."""
@@ -142,6 +111,8 @@ def marginal(g, d, e, neg, out, buffers):
         minmarg(g, r - len(g.cards), e - d.out_start[r], neg, starts, out, buffers.work)
     elif mode == TRIPLET:
         triplet_marginal(g, d, e, neg, out, buffers.table)
+    elif mode == SQUARE:
+        square_marginal(g, d, e, neg, out, buffers.table)
     else:
         table = buffers.table
         fill(g, d, r, neg, e, table)
@@ -250,26 +221,6 @@ def _restricted_table(g, d, e, neg, labels, out, table, chosen):
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _restricted_triplet(g, d, e, neg, labels, out):
-    r = d.source[e]
-    a = d.out_start[r]
-    i, j, k = d.scope[d.scope_start[r]], d.scope[d.scope_start[r] + 1], d.scope[d.scope_start[r] + 2]
-    nj, nk = g.cards[j], g.cards[k]
-    for y in range(d.size[d.target[e]]):
-        out[y] = np.inf
-    for xi in range(g.cards[i]) if labels[i] < 0 else range(labels[i], labels[i] + 1):
-        for xj in range(nj) if labels[j] < 0 else range(labels[j], labels[j] + 1):
-            for xk in range(nk) if labels[k] < 0 else range(labels[k], labels[k] + 1):
-                ij, ik, jk = xi * nj + xj, xi * nk + xk, xj * nk + xk
-                if e == a:
-                    out[ij] = min(out[ij], neg[d.at[a + 1] + ik] + neg[d.at[a + 2] + jk])
-                elif e == a + 1:
-                    out[ik] = min(out[ik], neg[d.at[a] + ij] + neg[d.at[a + 2] + jk])
-                else:
-                    out[jk] = min(out[jk], neg[d.at[a] + ij] + neg[d.at[a + 1] + ik])
-
-
-@njit(cache=True, nogil=True, _nrt=False)
 def _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen):
     """As send, over the labellings that agree with the labels chosen so far; other entries become 0 (never read)."""
     r = d.source[e]
@@ -289,7 +240,9 @@ def _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen):
             at += g.cards[i]
         minmarg(g, r - len(g.cards), e - first, held, starts, out, buffers.work)
     elif d.mode[r] == TRIPLET:
-        _restricted_triplet(g, d, e, neg, labels, out)
+        restricted_triplet(g, d, e, neg, labels, out)
+    elif d.mode[r] == SQUARE:
+        restricted_square(g, d, e, neg, labels, out, buffers.table)
     else:
         _restricted_table(g, d, e, neg, labels, out, buffers.table, chosen)
     low = np.inf
@@ -338,8 +291,11 @@ def _minimum_of(g, d, r, neg, buffers):
         return minimum(g, r - len(g.cards), neg, starts, buffers.vector, buffers.work)
     out = buffers.vector
     size = d.size[r]
-    if mode == TRIPLET:
-        triplet_marginal(g, d, first, neg, out, buffers.table)
+    if mode == TRIPLET or mode == SQUARE:
+        if mode == TRIPLET:
+            triplet_marginal(g, d, first, neg, out, buffers.table)
+        else:
+            square_marginal(g, d, first, neg, out, buffers.table)
         size = d.size[d.target[first]]
         for y in range(size):
             out[y] += neg[d.at[first] + y]
@@ -391,12 +347,12 @@ def _bounds(g, d, neg, low, error, table, vector, scratch):
         _bound_block(g, d, neg, b, low, error, buffers)
 
 
-def certified_bound(regions: Regions, neg: FloatArray) -> float:
-    """The certified lower bound of the messages of a region graph."""
+def certified_bound(regions: Regions, neg: FloatArray) -> tuple[float, float]:
+    """The certified lower bound of the messages of a region graph; and its raw value, before allowances."""
     graph = regions.graph
     count = (len(regions.dag.mode) + BLOCK - 1) // BLOCK
     low, error = np.zeros(count), np.zeros(count)
     sizes = make_buffers(regions)
     _bounds(graph.arrays, regions.dag, neg, low, error, *(len(b) for b in sizes))
     raw = math.fsum((graph.constant, *low.tolist()))
-    return certify(graph, raw, UNIT * math.fsum(error.tolist()))
+    return certify(graph, raw, UNIT * math.fsum(error.tolist())), raw

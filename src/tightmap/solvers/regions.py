@@ -28,7 +28,7 @@ from tightmap.errors import ModelError
 from tightmap.factors.kernels import workspace
 from tightmap.graph import FloatArray, Graph, IntArray
 
-NODE, STRUCT, TABLE, ZERO, TRIPLET = 0, 1, 2, 3, 4  # how a region computes: see Dag.mode
+NODE, STRUCT, TABLE, ZERO, TRIPLET, SQUARE = 0, 1, 2, 3, 4, 5  # how a region computes: see Dag.mode
 LARGEST_TABLE = 1 << 16  # entries; factors beyond keep to singleton messages, whose kernels need no table
 LARGEST_ARITY = 7
 
@@ -36,16 +36,16 @@ LARGEST_ARITY = 7
 class Dag(NamedTuple):
     """Flat arrays for the kernels.  R regions, E edges sorted by source."""
 
-    mode: npt.NDArray[np.uint8]  # (R,) NODE; STRUCT: factor kernels; TABLE: factor, tabulated; ZERO, TRIPLET: no cost
-    size: IntArray  # (R,) entries of the table of a region (0 for STRUCT and TRIPLET, which have none)
+    mode: npt.NDArray[np.uint8]  # (R,) NODE; STRUCT: factor kernels; TABLE: factor, tabulated; others: no cost
+    size: IntArray  # (R,) entries of the table of a region (0 for STRUCT, TRIPLET, SQUARE, which have none)
     scope_start: IntArray  # (R + 1,)
     scope: npt.NDArray[np.int32]
     out_start: IntArray  # (R + 1,) edges that leave a region; those of a STRUCT are in the order of its positions
     source: npt.NDArray[np.int32]  # (E,)
     target: npt.NDArray[np.int32]  # (E,)
     at: IntArray  # (E,) where the message starts; it has size[target] entries
-    map_at: IntArray  # (E,) where the maps of an edge start, -1 for STRUCT and TRIPLET: first the table index of the
-    maps: npt.NDArray[np.uint32]  # target by that of the source; then indices of the source, sorted by (rest, target)
+    map_at: IntArray  # (E,) where the maps of an edge start; SQUARE: 4 * first + second position of the pair; else -1
+    maps: npt.NDArray[np.uint32]  # index of the target by that of the source; then of the source by (rest, target)
     in_start: IntArray  # (R + 1,)
     in_edge: IntArray  # (E,) edges that enter a region
     sequence: npt.NDArray[np.int32]  # variables and all regions with edges that enter, in the order of a sweep
@@ -165,7 +165,12 @@ def _find_edges(
 
 
 def _maps(
-    cards: npt.NDArray, scope_start: IntArray, scope: npt.NDArray, source: IntArray, target: IntArray, tabled: npt.NDArray
+    cards: npt.NDArray,
+    scope_start: IntArray,
+    scope: npt.NDArray,
+    source: IntArray,
+    target: IntArray,
+    tabled: npt.NDArray,
 ) -> tuple[IntArray, npt.NDArray[np.uint32], IntArray]:
     """Per edge: start of its index maps (shared by edges of one form), the maps, rank of the target's positions."""
     arity = np.diff(scope_start)
@@ -197,6 +202,14 @@ def _maps(
             length += 2 * len(index)
         map_at[mine] = np.array(starts, dtype=np.int64)[form.reshape(-1)]
     return map_at, np.concatenate([np.zeros(0, np.uint32), *maps]), first
+
+
+def _positions(scope_start: IntArray, scope: npt.NDArray, square: IntArray, pair: IntArray) -> IntArray:
+    """4 * first + second position of pairs within squares."""
+    own = scope[scope_start[square][:, None] + np.arange(4)]
+    part = scope[scope_start[pair][:, None] + np.arange(2)]
+    place = (own[:, :, None] == part[:, None, :]).argmax(axis=1)
+    return 4 * place[:, 0] + place[:, 1]
 
 
 def _sequence(n: int, scope_start: IntArray, scope: npt.NDArray, entered: npt.NDArray, rank: IntArray) -> IntArray:
@@ -288,14 +301,17 @@ def build_regions(
     tabled = (region >= n) & (entered | wide_source | (region >= n + m))
     parts = np.bincount(source, minlength=regions)
     pairs = np.bincount(source[arity[target] == 2], minlength=regions)
-    triplet = (region >= n + m) & (arity == 3) & (pairs == 3) & (parts == 3) & ~entered
+    pure = (region >= n + m) & (pairs == parts) & ~entered
+    triplet, square = pure & (arity == 3) & (pairs == 3), pure & (arity == 4)
     mode = np.where(region < n, NODE, np.where(tabled, np.where(region < n + m, TABLE, ZERO), STRUCT)).astype(np.uint8)
-    mode[triplet] = TRIPLET
-    tabled &= ~triplet
+    mode[triplet], mode[square] = TRIPLET, SQUARE
+    tabled &= ~(triplet | square)
     entries = float(sizes[target].sum())
     _check_memory(8.0 * entries)
 
     map_at, maps, first = _maps(g.cards, scope_start, scope, source, target, tabled)
+    cornered = np.flatnonzero(square[source])
+    map_at[cornered] = _positions(scope_start, scope, source[cornered], target[cornered])
     by_source = np.lexsort((target, first, source))
     source, target, map_at = source[by_source], target[by_source], map_at[by_source]
     size = np.where((region < n) | tabled, np.minimum(sizes, 2.0**62), 0).astype(np.int64)

@@ -1,0 +1,195 @@
+"""What SRMP and MPLP share: messages on a region graph, rounding, iterations until the bound stalls, tightening.
+
+Work is written as generators that yield a Progress after an iteration and None between pieces of one, so that a step
+never lasts much longer than a tenth of a second however large the model is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tightmap.energy import energy
+from tightmap.graph import FloatArray
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress
+from tightmap.solvers.bcd import local_minimum
+from tightmap.solvers.clusters import pair_clusters
+from tightmap.solvers.dual import Dual, given_messages
+from tightmap.solvers.region_kernels import Buffers, certified_bound, make_buffers, round_pass
+from tightmap.solvers.regions import Regions, build_regions, carry, from_plain, to_plain
+from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
+
+STEP = 0.1  # seconds of work between two looks at the clock
+SPAN = 10  # iterations over which the bound has to gain
+
+
+class Run(ABC):
+    """Messages on a region graph, and what has been found with them."""
+
+    def __init__(self, regions: Regions, context: Context) -> None:
+        self.regions, self.context = regions, context
+        self.neg: FloatArray = np.zeros(regions.entries)  # negated messages
+        self.buffers: Buffers = make_buffers(regions)
+        self.chunk = 64  # positions of a sequence per call of a kernel; adapted to the clock
+        self.iterations = 0
+        self.low = -math.inf  # value of the bound, before allowances, as far as it is known
+        self.labels: Labels | None = None
+        self.best_energy = math.inf
+
+    def accept(self, init: Init) -> None:
+        """Begin with the messages of an earlier run where there are any."""
+        graph, native = self.regions.graph, init.state.native if isinstance(init.state, Dual) else None
+        messages = given_messages(init, graph)
+        if isinstance(native, tuple) and isinstance(native[0], Regions) and native[0].graph is graph:
+            before: Regions = native[0]
+            if before.clusters:
+                self.regions = build_regions(graph, self.regions.edges, before.clusters, self.regions.order)
+                self.buffers = make_buffers(self.regions)
+            self.neg = carry(before, native[1], self.regions)
+        elif messages is not None:
+            self.neg = from_plain(self.regions, messages)
+        if init.labels is not None:
+            self.offer(init.labels)
+
+    def extend(self, clusters: Sequence[tuple[int, ...]]) -> None:
+        """Go on with the same messages on a larger region graph."""
+        old = self.regions
+        fresh = [c for c in clusters if c not in set(old.clusters)]
+        self.regions = build_regions(old.graph, old.edges, (*old.clusters, *fresh), old.order)
+        self.neg = carry(old, self.neg, self.regions)
+        self.buffers = make_buffers(self.regions)
+
+    @abstractmethod
+    def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
+        """One iteration of the method; sets ``low`` when it knows the bound."""
+
+    def pieces(self, count: int) -> Iterator[tuple[int, int]]:
+        """Ranges of 0..count, each some 20 ms of work."""
+        begin = 0
+        while begin < count:
+            end = min(count, begin + self.chunk)
+            clock = time.perf_counter()
+            yield begin, end
+            spent = time.perf_counter() - clock
+            if spent < 0.01 and end - begin == self.chunk:
+                self.chunk *= 2
+            elif spent > 0.04 and self.chunk > 1:
+                self.chunk //= 2
+            begin = end
+
+    def rounded(self, ahead: bool, polish: bool) -> Iterator[None]:
+        """Label the variables one after the other, and keep the result if it is the best so far."""
+        regions = self.regions
+        graph = regions.graph
+        neg = self.neg.copy()
+        labels = np.full(graph.n, -1, dtype=np.int64)
+        held, starts = np.empty(max(1, int(graph.arrays.cards.max())) * graph.order), np.empty(graph.order, np.int64)
+        chosen = np.empty(regions.table, dtype=np.int64)
+        for begin, end in self.pieces(len(regions.dag.sequence)):
+            round_pass(graph.arrays, regions.dag, neg, ahead, labels, begin, end, self.buffers, held, starts, chosen)
+            yield
+        self.offer(local_minimum(graph, labels) if polish else labels)
+
+    def offer(self, labels: Labels) -> None:
+        value = energy(self.regions.graph, labels)
+        if value < self.best_energy:
+            self.labels, self.best_energy = labels, value
+
+    def certificate(self) -> float:
+        bound, self.low = certified_bound(self.regions, self.neg)
+        return bound
+
+    def nearly_proven(self) -> bool:
+        """Is the bound so close to the best energy that a certificate is worth its time?"""
+        slack = max(1e-9 * max(1.0, abs(self.best_energy)), 1.001 * self.regions.graph.quantum)
+        return self.low >= self.best_energy - slack
+
+    def final(self) -> Final:
+        regions, neg = self.regions, self.neg
+        n, d = regions.graph.n, regions.dag
+        note = (
+            f"{len(d.mode)} regions ({len(regions.clusters)} added), "
+            f"{int((d.target >= n).sum())} of {len(d.target)} messages between factors"
+        )
+        dual = Dual(regions.graph, lambda: to_plain(regions, neg), native=(regions, neg))
+        return Final(labels=self.labels, bound=self.certificate(), state=dual, note=note)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How iterations are run: rounding every so many (and in the first ``early``), until 10 gain next to nothing."""
+
+    rounding: int
+    polish: bool
+    tolerance: float
+    early: int
+
+
+def iterate(run: Run, pace: Pace, limit: int | None = None, last: bool = False) -> Iterator[Progress | None]:
+    """Iterations until the bound stalls or ``limit`` is reached; ``last``: then the method has converged."""
+    history: list[float] = []
+    count = 0
+    while limit is None or count < limit:
+        k = run.iterations
+        due = k < pace.early or k % pace.rounding == 0
+        yield from run.iteration(due, pace.polish)
+        run.iterations += 1
+        count += 1
+        certified = None
+        if run.nearly_proven() or run.iterations.bit_count() == 1 or run.iterations % SPAN == 0:
+            certified = run.certificate()
+        history.append(run.low)
+        stalled = False
+        if len(history) > SPAN:
+            stalled = run.low - history[-1 - SPAN] <= pace.tolerance * max(1.0, abs(run.low))
+        labels = run.labels if due else None
+        yield Progress(labels, certified, done=stalled and last, info={"running_bound": run.low})
+        if stalled and not last:
+            return
+
+
+def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: int) -> Iterator[Progress | None]:
+    """Iterate until the bound stalls, add the clusters that promise most, and again until none promises anything.
+
+    kinds   "triplets" on existing pairs, "cycles", or "all": triplets while there are any, then cycles
+    wanted  clusters per round, 0: a tenth of the number of pairs, between 20 and 2000
+    """
+    yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), first)
+    graph = run.regions.graph
+    if graph.order > 2:  # pairs inside larger factors take part in cycles
+        run.extend(pair_clusters(graph, shared=1))
+        yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), first)
+    while True:
+        pairs = reparametrised_pairs(run.regions, run.neg)
+        labels = run.labels if run.labels is not None else np.zeros(graph.n, dtype=np.int64)
+        least = 1e-9 * max(1.0, abs(run.low))
+        count = wanted or min(2000, max(20, len(pairs.region) // 10))
+        added: list[tuple[int, ...]] = []
+        gain = 0.0
+        if kinds != "cycles":
+            added, gain = best_triplets(run.regions, pairs, labels, count, least)
+        if kinds != "triplets" and gain <= 1e-6 * max(1.0, abs(run.low)):
+            more, extra = frustrated_cycles(run.regions, pairs, count, least)
+            if extra > gain:
+                added, gain = more, extra
+        if not added:
+            yield from iterate(run, pace, last=True)
+            return
+        run.extend(added)
+        yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), inner)
+
+
+def advance(work: Iterator[Progress | None]) -> Progress:
+    """Work until something is to be reported, or for about a tenth of a second."""
+    clock = time.perf_counter()
+    for progress in work:
+        if progress is not None:
+            return progress
+        if time.perf_counter() - clock > STEP:
+            return Progress(iterations=0)
+    return Progress(done=True, iterations=0)
