@@ -115,7 +115,7 @@ def _cost_at(g, f, own):
     a = g.scope_start[f]
     key = 0
     for p in range(len(own)):
-        key = key * g.cards[g.scope[a + p]] + own[p]
+        key = key * g.cards[g.scope[a + p]] + int(own[p])
     return g.weight[f] * sparse_lookup(g, f, key)
 
 
@@ -145,9 +145,12 @@ def _enumerate_contract(g, f, pos, x, start, out):
 
 
 @njit(cache=True, nogil=True)
-def _enumerate_minmarg(g, f, pos, h, start, out):
+def _enumerate_minmarg(g, f, pos, h, start, out, work):
+    """By trying all labellings; their labels are kept in the workspace, so that nothing is allocated."""
     a = g.scope_start[f]
-    own = np.zeros(g.scope_start[f + 1] - a, np.int64)
+    own = work[: g.scope_start[f + 1] - a]
+    for p in range(len(own)):
+        own[p] = 0.0
     for s in range(g.cards[g.scope[a + pos]]):
         out[s] = np.inf
     more = True
@@ -155,9 +158,10 @@ def _enumerate_minmarg(g, f, pos, h, start, out):
         v = _cost_at(g, f, own)
         for p in range(len(own)):
             if p != pos:
-                v += h[start[p] + own[p]]
-        if v < out[own[pos]]:
-            out[own[pos]] = v
+                v += h[start[p] + int(own[p])]
+        s = int(own[pos])
+        if v < out[s]:
+            out[s] = v
         more = _advance(g, f, own)
 
 
@@ -207,9 +211,9 @@ def minmarg(g, f, pos, h, start, out, work):
         second_minmarg(g, f, pos, h, start, out)
     elif kind == SPARSE:
         if not sparse_minmarg(g, f, pos, h, start, out):
-            _enumerate_minmarg(g, f, pos, h, start, out)
+            _enumerate_minmarg(g, f, pos, h, start, out, work)
     else:
-        _enumerate_minmarg(g, f, pos, h, start, out)
+        _enumerate_minmarg(g, f, pos, h, start, out, work)
 
 
 @njit(cache=True, nogil=True)
