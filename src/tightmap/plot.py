@@ -138,14 +138,14 @@ def matching(
     low = min(p.min(), q.min())
     span = float(max(p.max(), q.max()) - low) or 1.0
     shift = np.array([1.35 * span, 0.0])
-    figure = _figure(6.0, 3.0)
+    figure = _figure(4.4, 2.2)
     axes = figure.add_subplot()
     for i, a in enumerate(chosen.tolist()):
         if a >= len(q):
             continue  # unmatched
         good = right_answer is None or right_answer[i] == a
         ends = np.stack([p[i], q[a] + shift])
-        axes.plot(ends[:, 0], ends[:, 1], "-" if good else "--", color=COLOURS[2 if good else 1], linewidth=1)
+        axes.plot(ends[:, 0], ends[:, 1], "-" if good else "--", color=COLOURS[2 if good else 1], linewidth=1.6)
     axes.plot(p[:, 0], p[:, 1], "o", color=COLOURS[0], markersize=5)
     axes.plot(q[:, 0] + shift[0], q[:, 1], "o", color=COLOURS[0], markersize=5)
     axes.set_aspect("equal")

@@ -22,7 +22,7 @@ app = typer.Typer(help="Run a benchmark and report it.", add_completion=False, p
 @app.command()
 def bench(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="smoke, paper, peers, or a suite of your own (.toml)")],
-    family: Annotated[list[str] | None, typer.Option(help="only these families, e.g. inpainting (repeatable)")] = None,
+    family: Annotated[list[str] | None, typer.Option(help="only e.g. inpainting, or stereo/venus (repeatable)")] = None,
     methods: Annotated[str | None, typer.Option(metavar="A,B,...", help="methods, all applicable by default")] = None,
     time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds per run", min=0.0)] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="of the built-in suites")] = 0,

@@ -115,7 +115,10 @@ def _name(method: str, quoted: bool) -> str:
 
 
 def _summary(group: Group) -> str:
-    """Means and shares per method, measured first."""
+    """Means and shares per method, measured first; nothing where the runs of a single instance say it all."""
+    elsewhere = not group.published and any(i.family == group.family and i.name in group.instances for i in PAPER)
+    if len(group.instances) == 1 and not (elsewhere and published.of(group.family)):
+        return ""
     header = ("method", "mean value", "mean bound", "mean time (s)", "best value %", "best bound %", "verified %")
     rows = []
     common = [i for i in group.instances if any(k[0] == i for k in group.published)]
@@ -124,7 +127,7 @@ def _summary(group: Group) -> str:
     ]
     theirs, instances = group.published, common
     note = ""
-    if not theirs and any(i.family == group.family and i.name in group.instances for i in PAPER):
+    if elsewhere:
         theirs = {key: from_figure(f) for key, f in published.of(group.family).items()}
         instances = list(dict.fromkeys(i for i, _ in theirs))
         note = "; the published means are over other instances of the family"

@@ -79,7 +79,12 @@ def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dic
 def _families(instances: tuple[Instance, ...], families: list[str] | None) -> list[Instance]:
     if not families:
         return list(instances)
-    chosen = [i for i in instances if any(i.family == f or i.family.startswith(f"{f}-") for f in families)]
+
+    def wanted(instance: Instance) -> bool:
+        full = f"{instance.family}/{instance.name}"
+        return any(f in (instance.family, full) or instance.family.startswith(f"{f}-") for f in families)
+
+    chosen = [i for i in instances if wanted(i)]
     if not chosen:
         raise OptionError(f"no family matches {', '.join(families)}; families are {', '.join(FAMILIES)}")
     return chosen
