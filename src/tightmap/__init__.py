@@ -19,6 +19,7 @@ _PUBLIC = {
     "Status": "tightmap.result",
     "methods": "tightmap.registry",
     "solve": "tightmap.driver",
+    "stationarity": "tightmap.diagnostics",
     "read": "tightmap.io",
     "write": "tightmap.io",
     "read_labels": "tightmap.io",
@@ -26,6 +27,7 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
+    from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
     from tightmap.errors import OptionError as OptionError

@@ -2,8 +2,8 @@
 
     minimise F(x) = E(x) + sum_i ( x_i' D_i x_i - d_i' x_i )   over the product of simplices,   D_i = diag(d_i),
 
-with d = 0 for the tight relaxation (paper §3) and the d of ``cqp.py`` for the convex one.  ``Descent`` owns a point with
-its gradient and its value, makes one iteration at a time, and says when it has converged: the Frank-Wolfe gap
+with d = 0 for the tight relaxation (paper §3) and the d of ``cqp.py`` for the convex one.  ``Descent`` owns a point
+with its gradient and its value, makes one iteration at a time, and says when it has converged: the Frank-Wolfe gap
 sum_i <g_i, x_i> - min g_i is zero exactly at stationary points.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 
+import numba
 import numpy as np
 
 from tightmap.energy import BLOCK as FACTOR_BLOCK
@@ -25,15 +27,22 @@ from tightmap.solvers.line_search import Segment, quadratic, sample_points, segm
 PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
 REFRESH = 100  # iterations after which gradient and value are computed afresh, so that rounding errors do not add up
 STALL_SPAN, STALL_SIZE = 10, 1e-9  # converged when the value falls by less than this part of itself over the span
+SMALL = 1 << 16  # entries of x
 BETA_RANGE = 1e3  # spectral steps stay within this factor of 1 / scale
+
+
+def limit_threads(graph: Graph) -> None:
+    """One thread for the run where waking others costs more than they save; the driver restores the count."""
+    if len(graph.arrays.unary) < SMALL:
+        numba.set_num_threads(1)
 
 
 class Descent:
     """One point on its way down.
 
     rule        PLAIN or PAIRWISE Frank-Wolfe, or PROJECTED gradient
-    line_search "exact", "armijo" or "diminishing" (paper §3: alpha = 2 / (k + 2) for Frank-Wolfe; alpha = 1 and
-                beta = 1 / sqrt(k + 1) for projected gradient)
+    line_search "exact", "armijo", "nonmonotone" (line_search.py) or "diminishing" (paper §3: alpha = 2 / (k + 2) for
+                Frank-Wolfe; alpha = 1 and beta = 1 / sqrt(k + 1) for projected gradient)
     spectral    Barzilai-Borwein length of the gradient step instead of 1 / scale
     diagonal    d, or an empty vector
     """
@@ -92,9 +101,7 @@ class Descent:
 
     def settle(self) -> Vector:
         """Take the pending step; the vectors after it."""
-        kernels.settle(
-            self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha
-        )
+        kernels.settle(self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha)
         self.alpha = 0.0
         return self.x
 
@@ -127,9 +134,7 @@ class Descent:
 
     def _pairs(self, slope: float, square: float) -> tuple[float, float]:
         """Line search with h = H r; the step stays pending until the next direction is chosen."""
-        kernels.respond(
-            self.arrays, self.r, self.h, self.moved, self.touched, self.diagonal, self.scratch, self.sums
-        )
+        kernels.respond(self.arrays, self.r, self.h, self.moved, self.touched, self.diagonal, self.scratch, self.sums)
         bend = float(self.sums[:, 0].sum())
         self.alpha, change = self._step(quadratic(slope, 0.5 * bend))
         self._spectral_step(square, bend)
@@ -146,9 +151,7 @@ class Descent:
         if alpha > 0.0:
             self.alpha = alpha
             self.settle()
-            kernels.regradient(
-                g, self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums
-            )
+            kernels.regradient(g, self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums)
             self._spectral_step(square, float(self.sums[:, 0].sum()) / alpha)
         return alpha, change
 
@@ -157,6 +160,10 @@ class Descent:
             return along.minimise()
         if self.line_search == "armijo":
             return along.armijo()
+        if self.line_search == "nonmonotone":
+            if self.rule != PROJECTED:  # a full Frank-Wolfe step is a jump to a vertex, not a spectral step
+                return along.minimise()
+            return along.nonmonotone(max(self.values) - self.value)
         alpha = 1.0 if self.rule == PROJECTED else 2.0 / (self.count + 2.0)
         return alpha, along.value(alpha)
 
@@ -169,13 +176,11 @@ class Descent:
     def _stalled(self) -> bool:
         if self.line_search == "diminishing" or len(self.values) <= STALL_SPAN:
             return False
-        return self.values[0] - self.values[-1] < STALL_SIZE * (1.0 + abs(self.values[-1]))
+        return max(self.values) - min(self.values) < STALL_SIZE * (1.0 + abs(self.values[-1]))
 
 
 def _with_arrays(graph: Graph, arrays: Arrays) -> Graph:
     """The graph with the arrays of the search, for functions that take a Graph."""
-    from dataclasses import replace
-
     return graph if arrays is graph.arrays else replace(graph, arrays=arrays)
 
 

@@ -2,8 +2,8 @@
 
     s_i = e_(argmin g_i),   x <- x + alpha (s - x),   alpha by exact line search on [0, 1].
 
-Limit points are stationary (Proposition 2).  ``steps="pairwise"`` moves mass from the worst label in use to the best one,
-variable by variable, instead of shrinking all labels alike: a label is given up in one step.
+Limit points are stationary (Proposition 2).  ``steps="pairwise"`` moves the mass of one label to the best one, variable
+by variable, instead of shrinking all labels alike: a label is given up in one step.
 """
 
 from __future__ import annotations

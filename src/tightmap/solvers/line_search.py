@@ -54,6 +54,15 @@ class Segment:
             alpha *= 0.5
         return 0.0, 0.0
 
+    def nonmonotone(self, allowance: float) -> tuple[float, float]:
+        """The full step when it stays within ``allowance`` above the start, the exact one otherwise.
+
+        Spectral steps are fast because they may rise for a while; the allowance is the largest of the last few values
+        minus the current one (Grippo, Lampariello and Lucidi; Birgin, Martinez and Raydan).
+        """
+        p = self.value(1.0)
+        return (1.0, p) if p <= allowance + ARMIJO_SLOPE * self.slope else self.minimise()
+
 
 def sample_points(order: int) -> Vector:
     """Where p has to be known, besides p(0) = 0 and the slope there."""
@@ -108,5 +117,3 @@ def interpolated(slope: float, values: Vector) -> Segment:
 def segment(order: int, slope: float, values: Vector) -> Segment:
     """p from its slope at 0 and its values at ``sample_points(order)``, for an order of three or more."""
     return cubic(slope, float(values[0]), float(values[1])) if order <= 3 else interpolated(slope, values)
-
-

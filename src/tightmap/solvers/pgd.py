@@ -2,9 +2,9 @@
 
     s = projection of x - beta g on the simplices,   x <- x + alpha (s - x),   alpha by exact line search on [0, 1].
 
-Limit points are stationary (Proposition 2).  The paper uses beta = 1 on potentials scaled to [-1, 1]; here the length is
-the spectral one of Barzilai and Borwein, <dx, dx> / <dx, dg>, which adapts to the model, and "fixed" is the paper's, in
-units of the typical range of the gradient.
+Limit points are stationary (Proposition 2).  The paper uses beta = 1 on potentials scaled to [-1, 1]; here the length
+is the spectral one of Barzilai and Borwein, <dx, dx> / <dx, dg>, which adapts to the model, and "fixed" is the paper's,
+in units of the typical range of the gradient.
 """
 
 from __future__ import annotations
@@ -36,5 +36,11 @@ class PGD(MultiStart):
     def descent(self, graph: Graph) -> Descent:
         spectral = self.step_rule == "spectral" and self.line_search != "diminishing"
         return Descent(
-            graph, softened(graph, self.hard_cost), PROJECTED, self.line_search, spectral, self.tolerance, self.iterations
+            graph,
+            softened(graph, self.hard_cost),
+            PROJECTED,
+            self.line_search,
+            spectral,
+            self.tolerance,
+            self.iterations,
         )

@@ -1,8 +1,8 @@
 """Projection of a vector on the probability simplex {v >= 0, sum v = 1}.
 
 The projection of u is max(u - t, 0) for the one t with sum_s max(u_s - t, 0) = 1.  The left side is convex, decreasing
-and piecewise linear in t, so Newton's method from a point on the left of the root climbs to it monotonically and is exact
-after as many steps as there are pieces in between, in practice two to five.  No sorting, no scratch space.
+and piecewise linear in t, so Newton's method from a point on the left of the root climbs to it monotonically and is
+exact after as many steps as there are pieces in between, in practice two to five.  No sorting, no scratch space.
 """
 
 from __future__ import annotations

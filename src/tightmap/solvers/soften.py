@@ -1,8 +1,8 @@
 """A smaller stand-in for hard costs, for searches that step along gradients.
 
 A Graph gives +inf a finite cost so large that optima are unchanged (assemble.py), and a gradient of that size leaves no
-room for anything else.  The search therefore runs on the same model with a cost of a few times the largest soft range in
-its place; whatever it finds is rounded and evaluated with the real costs.  Lowering the cost of forbidden labellings
+room for anything else.  The search therefore runs on the same model with a cost of the order of the largest soft range
+in its place; whatever it finds is rounded and evaluated with the real costs.  Lowering the cost of forbidden labellings
 never raises the energy of any labelling, so a lower bound of the softened model is a lower bound of the model.
 """
 
