@@ -37,9 +37,12 @@ def test_every_method_is_on_the_chooser_page():
         assert f"`{row['name']}`" in page, row["name"]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/recipes.md", "docs/maths.md", "docs/formats.md", "docs/choosing.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/recipes.md", "docs/maths.md", "docs/formats.md", "docs/choosing.md"]
+)
 def test_links_lead_somewhere(name):
     root = Path(__file__).parents[1]
-    for target in re.findall(r"\]\(([^)#]+)", (root / name).read_text()):
+    prose = re.sub(r"^ {4}.*$", "", (root / name).read_text(), flags=re.MULTILINE)  # formulas are no links
+    for target in re.findall(r"\]\(([^)#]+)", prose):
         if "://" not in target:
             assert ((root / name).parent / target).exists(), target
