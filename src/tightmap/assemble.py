@@ -85,7 +85,7 @@ def assemble(
 
 def _fold_weights_of_hard_tables(piece: Piece) -> Piece:
     """Tables with +inf get their weights multiplied in: M is then the same number in every table."""
-    with_inf: np.ndarray = np.isinf(piece.tables).any(axis=1)
+    with_inf = np.asarray(np.isinf(piece.tables).any(axis=1))
     if not with_inf.any() or (piece.weights[with_inf[piece.table]] == 1.0).all():
         return piece
     folded: FloatArray = np.where(with_inf[piece.table], piece.weights, 1.0)

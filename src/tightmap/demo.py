@@ -18,7 +18,7 @@ from tightmap.result import Result
 
 SHRINK = 2  # the full pair has 500 x 741 pixels and 60 disparities
 # a truncated data cost for occlusions, and edges that are cheaper to cut where the left image changes colour
-STEREO = {"cap": 40, "weight": 5, "limit": 3, "gradient_threshold": 8, "gradient_penalty": 3}
+STEREO: dict[str, Any] = {"cap": 40, "weight": 5, "limit": 3, "gradient_threshold": 8, "gradient_penalty": 3}
 
 
 def run(output: Path, time_limit: float) -> str:

@@ -306,7 +306,7 @@ class Model:
         default: float = 0.0,
         weights: npt.ArrayLike | None = None,
     ) -> None:
-        """A default cost and exceptions: labelling entries[e], a row of (K, k), costs values[e]; all scopes share them."""
+        """A default cost and exceptions, shared by all scopes: row e of ``entries`` (K, k) costs values[e]."""
         what = "add_sparse"
         index = self._scopes(scopes, what)
         m, k = index.shape

@@ -183,13 +183,13 @@ class Anneal(Solver):
         if state.sweeps < total:
             chunk = min(chunk, total - state.sweeps)
             rate = 0.01 ** (1.0 / total)  # a cycle ends at a hundredth of its first temperature
-            state.temperature = cool(
-                graph.arrays, state.labels, *state.buffers, state.temperature, rate, chunk, state.scratch
-            )
+            start = (graph.arrays, state.labels, *state.buffers, state.temperature, rate, chunk, state.scratch)
+            state.temperature = cool(*start)
             state.sweeps += chunk
         else:
             for _ in range(chunk):
-                change = sweep(graph.arrays, state.labels, *state.buffers, 0.0, state.scratch)
+                frozen = (graph.arrays, state.labels, *state.buffers, 0.0, state.scratch)
+                change = sweep(*frozen)
                 state.calm = 0 if change < 0.0 else state.calm + 1
                 if state.calm >= SETTLE:
                     break

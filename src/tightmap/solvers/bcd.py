@@ -3,9 +3,9 @@
     minimise E(x) over x_i in the simplex of variable i, one variable at a time.
 
 E is linear in every x_i, so the exact minimiser over one variable is a vertex: the label with the smallest cost given
-the others.  From a relaxed point the first sweep makes every variable discrete without ever raising the energy, which is
-why every relaxed method of this library rounds with it; from then on labels change only on strict descent, so the method
-stops, at a labelling that no change of a single variable improves (Proposition 1).
+the others.  From a relaxed point the first sweep makes every variable discrete without ever raising the energy, which
+is why every relaxed method of this library rounds with it; from then on labels change only on strict descent, so the
+method stops, at a labelling that no change of a single variable improves (Proposition 1).
 
 ``blocks`` widens the neighbourhood: rows, columns or any forests of a pairwise or higher-order model are minimised
 exactly by dynamic programming given the rest (solvers/forest.py).  Still monotone, much stronger on grids.

@@ -2,7 +2,8 @@
 
 A block is a set of variables in which every factor has at most two members, and these pairs form a forest.  Given the
 labels outside, the energy of the block is a sum over the edges of that forest, so leaves-to-root min-sum messages and
-one pass back give its exact minimum: the block version of BCD (paper §3), and an exact solver when one block is everything.
+one pass back give its exact minimum: the block version of BCD (paper §3), and an exact solver when one block is
+everything.
 """
 
 from __future__ import annotations

@@ -213,10 +213,11 @@ class Tabu(Solver):
             state.elite = sorted([*state.elite, (value, state.best.copy())], key=lambda pair: pair[0])[:ELITE]
         kind = state.rounds % 4
         fresh = rng.integers(0, cards)
+        best = state.best if state.champion is None else state.champion
         if kind == 0:
             labels = fresh
         elif kind == 1 or len(state.elite) < 2:
-            labels = np.where(rng.random(state.graph.n) < self.strength, fresh, state.champion)
+            labels = np.where(rng.random(state.graph.n) < self.strength, fresh, best)
         else:
             a, b = rng.choice(len(state.elite), 2, replace=False)
             labels = np.where(rng.random(state.graph.n) < 0.5, state.elite[a][1], state.elite[b][1])
