@@ -11,7 +11,7 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
 from tightmap.energy import energy, lower_bound
-from tightmap.graphcut.moves import Expansion
+from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.pairwise import pair_model
 
 

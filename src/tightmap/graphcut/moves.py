@@ -21,7 +21,6 @@ since the last move on c.  A move that changes little therefore costs little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +28,9 @@ import numpy.typing as npt
 from numba import njit, types
 from numba.extending import overload
 
-from tightmap.energy import message_offsets
-from tightmap.graph import Graph
-from tightmap.graphcut.maxflow import Trees, new_trees, pending, plant, push_to_neighbours, run, touch
-from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
-from tightmap.graphcut.pairwise import Edges, PairModel, pair
+from tightmap.graphcut.maxflow import pending, plant, push_to_neighbours, run, touch
+from tightmap.graphcut.network import arc, degree, edge, head, sister
+from tightmap.graphcut.pairwise import Edges, pair
 
 
 class Move(NamedTuple):
@@ -236,7 +233,7 @@ def _close(s, net, cap, term, side, least):
 
 
 @njit(cache=True, nogil=True)
-def _move(s, net, cap, term, t, c, since, largest):
+def move(s, net, cap, term, t, c, since, largest):
     s.state[LABEL] = c
     s.state[NUMBER] += 1
     s.state[TOUCHED] = 0
@@ -254,7 +251,7 @@ def _move(s, net, cap, term, t, c, since, largest):
             if s.x[p] != c and s.cards[p] > c:
                 touch(s, net, cap, p)
     push_to_neighbours(net, cap, term, zero, s)
-    plant(t, term, zero, False)
+    plant(t, term, zero, since < 0)
     run(net, cap, term, zero, t, s)
     least = 1
     if largest:
@@ -268,7 +265,7 @@ def _move(s, net, cap, term, t, c, since, largest):
 
 
 @njit(cache=True, nogil=True)
-def _initial_duals(s, net, y, first, step, h, start, label_step):
+def initial_duals(s, net, y, first, step, h, start, label_step):
     """Split the cost of every edge between its ends so that the invariant holds; all other duals are 0."""
     for u in range(len(s.x)):
         if s.cards[u] == 0:
@@ -309,127 +306,21 @@ def _half(cost):
 
 
 @njit(cache=True, nogil=True)
-def _gather(c, flat, first, size, out):
+def gather(c, flat, first, size, out):
     for i in range(len(first)):
         if size[i] > c:
             out[i] = flat[first[i] + c]
 
 
 @njit(cache=True, nogil=True)
-def _scatter(c, flat, first, size, values):
+def scatter(c, flat, first, size, values):
     for i in range(len(first)):
         if size[i] > c:
             flat[first[i] + c] = values[i]
 
 
-@dataclass(eq=False)
-class Expansion:
-    """Labels, duals and work space of expansion moves on one pairwise model."""
-
-    model: PairModel
-    largest: bool  # switch the largest optimal set instead of the smallest
-
-    def __post_init__(self) -> None:
-        model, net = self.model, self.model.net
-        self.count = int(model.cards.max(initial=1))
-        self.uniform = bool((model.cards[model.node] == self.count).all())
-        self.tried = np.full(self.count, -1, np.int64)  # clock at the last move on every label
-        arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
-        self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
-        self.trees: Trees = new_trees(model.nodes, net)
-        edges, nodes = len(model.edges.kind), model.nodes
-        self.sizes = np.zeros(0, np.int32)
-        if self.uniform:  # label-major planes
-            self.start, self.label_step = np.arange(nodes), nodes
-            self.first, self.edge_step = np.arange(edges), edges
-            self.y_size = self.count * edges
-        else:
-            sizes = np.zeros(edges, np.int64)
-            sizes[model.number] = model.span
-            self.start, self.label_step = np.cumsum(model.cards, dtype=np.int64) - model.cards, 1
-            self.first, self.edge_step = np.cumsum(sizes) - sizes, 1
-            self.y_size = int(sizes.sum())
-            self.sizes = sizes.astype(np.int32)
-
-    def begin(self, labels: npt.NDArray[np.integer]) -> None:
-        """Start from a labelling of the variables, with fresh duals."""
-        model = self.model
-        dtype = model.unary.dtype
-        nodes, edges = model.nodes, len(model.edges.kind)
-        if self.uniform:
-            planes = np.zeros((self.count, nodes), dtype)
-            planes[:, model.node] = model.unary.reshape(-1, self.count).T
-            self.h = planes.ravel()
-        else:
-            self.h = model.unary.copy()  # dead nodes have no labels, so the layout is the same
-        self.y = np.zeros(self.y_size, dtype)
-        x = np.full(nodes, -1, np.int32)
-        x[model.node] = labels
-        self.move_data = Move(
-            edges=model.edges,
-            cards=model.cards,
-            x=x,
-            hx=np.zeros(nodes, dtype),
-            hc=np.zeros(nodes, dtype),
-            yc=np.zeros(edges, dtype),
-            yu=np.zeros(edges, dtype),
-            yv=np.zeros(edges, dtype),
-            touched=np.zeros(nodes, np.int32),
-            order=np.zeros(nodes, np.int32),
-            changed=np.zeros(nodes, np.int32),
-            state=np.zeros(5, np.int64),
-        )
-        _initial_duals(
-            self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step
-        )
-        self.move_data.hx[model.node] = self.h[self.start[model.node] + self.label_step * x[model.node]]
-        self.tried[:] = -1
-
-    def move(self, c: int) -> int:
-        """Best expansion of label c; returns how many variables took it."""
-        s, model = self.move_data, self.model
-        if self.tried[c] == s.state[CLOCK]:
-            return 0
-        nodes, edges = model.nodes, len(s.yu)
-        if self.uniform:
-            s = s._replace(hc=self.h[c * nodes : (c + 1) * nodes], yc=self.y[c * edges : (c + 1) * edges])
-        else:
-            _gather(c, self.h, self.start, model.cards, s.hc)
-            _gather(c, self.y, self.first, self.sizes, s.yc)
-        changed = _move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
-        if not self.uniform:
-            _scatter(c, self.h, self.start, model.cards, s.hc)
-            _scatter(c, self.y, self.first, self.sizes, s.yc)
-        self.tried[c] = s.state[CLOCK]
-        return int(changed)
-
-    @property
-    def labels(self) -> npt.NDArray[np.int64]:
-        return self.move_data.x[self.model.node].astype(np.int64)
-
-    @property
-    def truncated(self) -> int:
-        """Arcs that were cut so far because a table is not a metric."""
-        return int(self.move_data.state[TRUNCATED])
-
-    @property
-    def cost(self) -> float:
-        """Energy (without the graph's constant) by the invariant."""
-        return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale
-
-    def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
-        """The duals times ``share`` as messages that energy.lower_bound certifies."""
-        out = np.empty(int(message_offsets(graph)[-1]))
-        model = self.model
-        _expand(
-            graph.arrays, self.y, self.first[model.number], self.edge_step, share * model.scale,
-            model.diagonal_of, model.diagonals, message_offsets(graph), out,
-        )  # fmt: skip
-        return out
-
-
 @njit(cache=True, nogil=True)
-def _expand(g, y, first, step, scale, diagonal_of, diagonals, at, out):
+def expand(g, y, first, step, scale, diagonal_of, diagonals, at, out):
     """m_u = y_uv (with the diagonal that was moved to u) and m_v = -y_uv, per factor."""
     for f in range(len(g.kind)):
         small = min(g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])

@@ -15,7 +15,7 @@ import numpy as np
 
 from tightmap.energy import lower_bound, message_offsets
 from tightmap.graph import FloatArray, Graph, Kind
-from tightmap.graphcut.moves import Expansion as Moves
+from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.memory import require
 from tightmap.solvers.base import Context, Final, Init, Progress
@@ -47,11 +47,13 @@ class FastPD(Expansion):
 
     order    of the labels in a sweep: "ascending" (as published), "descending" or "random"
     largest  among equal cuts switch the most variables instead of the fewest (as published)
+    nonmetric, restart  as for expansion
     """
 
     order: str = "ascending"
     largest: bool = False
     nonmetric: str = "truncate"
+    restart: bool | None = False
 
     name: ClassVar[str] = "fastpd"
     summary: ClassVar[str] = "primal-dual graph cuts: expansion moves with dual variables and a certified bound"

@@ -1,0 +1,133 @@
+"""The state of expansion moves on one pairwise model: labels, kept duals and work space around the kernels of moves.py.
+
+With equal label counts heights and duals are stored label by label, so that a move reads contiguous memory; otherwise
+variable by variable, and a move gathers and scatters its label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.energy import message_offsets
+from tightmap.graph import Graph
+from tightmap.graphcut.maxflow import Trees, new_trees
+from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, scatter
+from tightmap.graphcut.network import Grid
+from tightmap.graphcut.pairwise import PairModel
+
+
+@dataclass(eq=False)
+class Expansion:
+    """Labels, duals and work space of expansion moves on one pairwise model."""
+
+    model: PairModel
+    largest: bool  # switch the largest optimal set instead of the smallest
+
+    def __post_init__(self) -> None:
+        model, net = self.model, self.model.net
+        self.count = int(model.cards.max(initial=1))
+        self.uniform = bool((model.cards[model.node] == self.count).all())
+        self.tried = np.full(self.count, -1, np.int64)  # clock at the last move on every label
+        self.truncated_before = 0  # in runs from earlier labellings
+        self.move_data: Move | None = None
+        arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
+        self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
+        self.trees: Trees = new_trees(model.nodes, net)
+        edges, nodes = len(model.edges.kind), model.nodes
+        self.sizes = np.zeros(0, np.int32)
+        if self.uniform:  # label-major planes
+            self.start, self.label_step = np.arange(nodes), nodes
+            self.first, self.edge_step = np.arange(edges), edges
+            self.y_size = self.count * edges
+        else:
+            sizes = np.zeros(edges, np.int64)
+            sizes[model.number] = model.span
+            self.start, self.label_step = np.cumsum(model.cards, dtype=np.int64) - model.cards, 1
+            self.first, self.edge_step = np.cumsum(sizes) - sizes, 1
+            self.y_size = int(sizes.sum())
+            self.sizes = sizes.astype(np.int32)
+
+    def begin(self, labels: npt.NDArray[np.integer]) -> None:
+        """Start from a labelling of the variables, with fresh duals."""
+        model = self.model
+        dtype = model.unary.dtype
+        nodes, edges = model.nodes, len(model.edges.kind)
+        self.truncated_before = self.truncated
+        self.move_data = None
+        if self.uniform:
+            planes = np.zeros((self.count, nodes), dtype)
+            planes[:, model.node] = model.unary.reshape(-1, self.count).T
+            self.h = planes.ravel()
+        else:
+            self.h = model.unary.copy()  # dead nodes have no labels, so the layout is the same
+        self.y = np.zeros(self.y_size, dtype)
+        x = np.full(nodes, -1, np.int32)
+        x[model.node] = labels
+        self.move_data = Move(
+            edges=model.edges,
+            cards=model.cards,
+            x=x,
+            hx=np.zeros(nodes, dtype),
+            hc=np.zeros(nodes, dtype),
+            yc=np.zeros(edges, dtype),
+            yu=np.zeros(edges, dtype),
+            yv=np.zeros(edges, dtype),
+            touched=np.zeros(nodes, np.int32),
+            order=np.zeros(nodes, np.int32),
+            changed=np.zeros(nodes, np.int32),
+            state=np.zeros(5, np.int64),
+        )
+        initial_duals(
+            self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step
+        )
+        self.move_data.hx[model.node] = self.h[self.start[model.node] + self.label_step * x[model.node]]
+        self.tried[:] = -1
+
+    def move(self, c: int) -> int:
+        """Best expansion of label c; returns how many variables took it."""
+        s, model = self.move_data, self.model
+        assert s is not None  # begin() comes first
+        if self.tried[c] == s.state[CLOCK]:
+            return 0
+        nodes, edges = model.nodes, len(s.yu)
+        if self.uniform:
+            s = s._replace(hc=self.h[c * nodes : (c + 1) * nodes], yc=self.y[c * edges : (c + 1) * edges])
+        else:
+            gather(c, self.h, self.start, model.cards, s.hc)
+            gather(c, self.y, self.first, self.sizes, s.yc)
+        changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
+        if not self.uniform:
+            scatter(c, self.h, self.start, model.cards, s.hc)
+            scatter(c, self.y, self.first, self.sizes, s.yc)
+        self.tried[c] = s.state[CLOCK]
+        return int(changed)
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        assert self.move_data is not None
+        return self.move_data.x[self.model.node].astype(np.int64)
+
+    @property
+    def truncated(self) -> int:
+        """Arcs that were cut so far because a table is not a metric."""
+        now = 0 if self.move_data is None else int(self.move_data.state[TRUNCATED])
+        return self.truncated_before + now
+
+    @property
+    def cost(self) -> float:
+        """Energy (without the graph's constant) by the invariant."""
+        assert self.move_data is not None
+        return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale
+
+    def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
+        """The duals times ``share`` as messages that energy.lower_bound certifies."""
+        out = np.empty(int(message_offsets(graph)[-1]))
+        model = self.model
+        expand(
+            graph.arrays, self.y, self.first[model.number], self.edge_step, share * model.scale,
+            model.diagonal_of, model.diagonals, message_offsets(graph), out,
+        )  # fmt: skip
+        return out
