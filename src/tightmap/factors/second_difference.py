@@ -15,6 +15,7 @@ from numba import njit
 
 from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.simd import LANES, get, load, maximum, minimum, splat, store
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +83,15 @@ def second_add_slice(g, f, pos, labels, out, scale):
         out[s] += w * (d if d < limit else limit)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
 def second_contract(g, f, pos, x, start, out):
-    """Sum over the labels of the two other positions; pairs without mass are skipped (late iterates are sparse)."""
+    """Sum over the labels of the two other positions, sixteen labels of this one at a time.
+
+    Pairs without mass are skipped (late iterates are sparse).
+    """
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
-    limit = g.params[g.param[f]]
+    limit = splat(g.params[g.param[f]])
     w = g.weight[f]
     p = 1 if pos == 0 else 0
     q = 1 if pos == 2 else 2
@@ -96,20 +100,38 @@ def second_contract(g, f, pos, x, start, out):
     iq = g.scope[a + q]
     n = g.cards[i]
     c = _coefficient(pos)
-    own = g.params[base + g.offset[i] : base + g.offset[i] + n]
-    for s in range(g.cards[ip]):
-        xs = w * x[start[p] + s]
-        if xs == 0.0:
-            continue
-        vs = _coefficient(p) * g.params[base + g.offset[ip] + s]
-        for t in range(g.cards[iq]):
-            m = xs * x[start[q] + t]
-            if m == 0.0:
+    wide = 2 * LANES
+    own, sums = np.zeros(wide), np.empty(wide)
+    mass, values = np.empty(g.cards[iq]), np.empty(g.cards[iq])
+    kept = 0
+    for t in range(g.cards[iq]):
+        if x[start[q] + t] != 0.0:
+            mass[kept] = x[start[q] + t]
+            values[kept] = _coefficient(q) * g.params[base + g.offset[iq] + t]
+            kept += 1
+    zero = limit - limit
+    for first in range(0, n, wide):
+        count = min(wide, n - first)
+        for r in range(count):
+            own[r] = c * g.params[base + g.offset[i] + first + r]
+        low, high = load(own, 0), load(own, LANES)
+        total, total_ = zero, zero
+        for s in range(g.cards[ip]):
+            xs = w * x[start[p] + s]
+            if xs == 0.0:
                 continue
-            rest = vs + _coefficient(q) * g.params[base + g.offset[iq] + t]
-            for r in range(n):
-                d = abs(rest + c * own[r])
-                out[r] += m * (d if d < limit else limit)
+            vs = splat(_coefficient(p) * g.params[base + g.offset[ip] + s])
+            low_s, high_s = low + vs, high + vs
+            xv = splat(xs)
+            for t in range(kept):
+                v, m = splat(get(values, t)), xv * splat(get(mass, t))
+                d, e = low_s + v, high_s + v
+                total = total + m * minimum(maximum(d, zero - d), limit)
+                total_ = total_ + m * minimum(maximum(e, zero - e), limit)
+        store(sums, 0, total)
+        store(sums, LANES, total_)
+        for r in range(count):
+            out[first + r] += sums[r]
 
 
 @njit(cache=True, nogil=True)
