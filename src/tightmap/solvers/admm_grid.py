@@ -38,6 +38,7 @@ from tightmap.simd import (
     less_mask,
     load,
     maximum,
+    minimum,
     shift_down,
     shift_up,
     splat,
@@ -58,7 +59,8 @@ class GridPlan(NamedTuple):
     diagonal: bool  # the eight neighbours of a pixel, not only four
     weight: npt.NDArray[np.floating]  # (2 or 4, height + 2, width) half weights in the order of _DIRECTIONS
     unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES)
-    one: np.floating  # 1 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
+    one: np.floating  # 1, 2 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
+    two: np.floating
     share: np.floating
     huge: np.floating
     top: np.floating  # T
@@ -96,7 +98,7 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
         weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
     plan = GridPlan(
         height, tiles, labels, diagonal, weight.ravel(), np.zeros((height + 2) * tiles * labels * LANES, dtype),
-        dtype(1), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), _taps(stencil).astype(dtype),
+        dtype(1), dtype(2), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), _taps(stencil).astype(dtype),
     )  # fmt: skip
     grid_write(plan, plan.unary, unary)
     return plan
@@ -209,27 +211,40 @@ def _filtered(plan, g, at, total):
 
 
 @njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
-def _phase1(plan, state, base, wbase, inverse, g, p):
-    """Projected vectors of eight columns, to p; returns their squared distances from x1."""
+def _few_labels(plan, p):
+    """Thresholds of eight vectors of at most four labels: sorted, the best of the means of the k largest."""
+    one = splat(plan.one)
+    for s in range(plan.labels, 4):
+        store(p, s * LANES, splat(-plan.huge))
+    a, b, c, d = load(p, 0), load(p, LANES), load(p, 2 * LANES), load(p, 3 * LANES)
+    a, b = maximum(a, b), minimum(a, b)
+    c, d = maximum(c, d), minimum(c, d)
+    a, c = maximum(a, c), minimum(a, c)
+    b, d = maximum(b, d), minimum(b, d)
+    b, c = maximum(b, c), minimum(b, c)
+    a = a - one
+    b = a + b
+    c = b + c
+    d = c + d
+    tau = maximum(a, b * splat(plan.one / plan.two))
+    return maximum(tau, maximum(c * splat(plan.one / (plan.one + plan.two)), d * splat(plan.one / plan.two / plan.two)))
+
+
+@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+def _newton(plan, state, base, p):
+    """Thresholds of eight vectors by Newton's method, from the best of three lower bounds."""
     labels = plan.labels
     one = splat(plan.one)
     zero = one - one
-    scale = splat(inverse)
-    total = _gather(plan, state.x2, base, wbase, g)
     mean, mass, count = zero - one, zero - one, zero
-    peak = zero
-    line, at = base, len(plan.taps) * LANES
-    for s in range(labels):  # c, and what bounds the threshold from below: mean, maximum, support of the last iterate
-        c = (load(state.y, line) + load(plan.unary, line)) + _filtered(plan, g, at, total)
-        c = load(state.x2, line) - c * scale
-        store(p, s * LANES, c)
+    peak = load(p, 0)
+    for s in range(0, labels * LANES, LANES):  # mean, maximum, support of the last iterate
+        c = load(p, s)
         mean = mean + c
-        peak = maximum(peak, c) if s > 0 else c
-        old = load(state.x1, line)
+        peak = maximum(peak, c)
+        old = load(state.x1, base + s)
         mass = mass + choose_less(zero, old, c, zero)
         count = count + choose_less(zero, old, one, zero)
-        line += LANES
-        at += LANES
     tau = maximum(mean * splat(plan.share), peak - one)
     tau = maximum(tau, choose_less(zero, count, mass / maximum(count, one), tau))
     if labels % 2:
@@ -246,6 +261,22 @@ def _phase1(plan, state, base, wbase, inverse, g, p):
         tau = choose_less(zero, count, maximum(tau, mass / maximum(count, one)), tau)
         if less_mask(old, tau) == 0:
             break
+    return tau
+
+
+@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+def _phase1(plan, state, base, wbase, inverse, g, p):
+    """Projected vectors of eight columns, to p; returns their squared distances from x1."""
+    labels = plan.labels
+    one = splat(plan.one)
+    zero = one - one
+    scale = splat(inverse)
+    total = _gather(plan, state.x2, base, wbase, g)
+    line, at = base, len(plan.taps) * LANES
+    for s in range(0, labels * LANES, LANES):
+        c = (load(state.y, line + s) + load(plan.unary, line + s)) + _filtered(plan, g, at + s, total)
+        store(p, s, load(state.x2, line + s) - c * scale)
+    tau = _few_labels(plan, p) if labels <= 4 else _newton(plan, state, base, p)
     change = zero
     line = base
     for s in range(labels):
@@ -347,7 +378,7 @@ def _strip(plan, state, rho, relax, eps, lo, hi, edges):
     """Rows lo..hi of one iteration: both phases except phase 2 along the edges, or (after a barrier) those edges."""
     inverse = plan.one / rho
     g = np.zeros((plan.labels + 2 * len(plan.taps)) * LANES, plan.unary.dtype)
-    p = np.empty((plan.labels + 1) * LANES, plan.unary.dtype)
+    p = np.empty((plan.labels + 4) * LANES, plan.unary.dtype)
     work = 0
     if edges:
         _row(plan, state, True, lo + 1, rho, inverse, relax, eps, g, p)
