@@ -1,16 +1,17 @@
 """Min-marginals of zero clusters whose parts are pairs: triplets and squares.
 
-A zero cluster costs nothing itself; its reparametrised table is a sum of messages of pairs, so a min-marginal is a small
-elimination (min-plus products) and the table of S^3 or S^4 entries is never formed (algorithms.md, 1.9).
+A zero cluster costs nothing itself; its reparametrised table is a sum of messages of pairs, so a min-marginal is a
+small elimination (min-plus products) and the table of S^3 or S^4 entries is never formed (algorithms.md, 1.9).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from tightmap.lean import lean
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _min_plus(a, b, rows, inner, columns, out):
     """out[r, c] = min over t of a[r, t] + b[t, c]; the innermost loop runs along memory."""
     for r in range(rows):
@@ -24,14 +25,14 @@ def _min_plus(a, b, rows, inner, columns, out):
                 row[c] = u if u < row[c] else row[c]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _transpose(a, rows, columns, out):
     for r in range(rows):
         for c in range(columns):
             out[c * rows + r] = a[r * columns + c]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def triplet_product(which, ij, ik, jk, ni, nj, nk, out, work):
     """Min-marginal of ij + ik + jk on pair 0 (ij), 1 (ik) or 2 (jk), without that pair's own term."""
     if which == 0:
@@ -44,7 +45,7 @@ def triplet_product(which, ij, ik, jk, ni, nj, nk, out, work):
         _min_plus(work, ik, nj, ni, nk, out)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def triplet_marginal(g, d, e, neg, out, work):
     """Min-marginal of a zero triplet (i, j, k) with edges to ij, ik, jk: one min-plus product of two messages."""
     r = d.source[e]
@@ -54,7 +55,7 @@ def triplet_marginal(g, d, e, neg, out, work):
     triplet_product(e - a, neg[d.at[a] :], neg[d.at[a + 1] :], neg[d.at[a + 2] :], ni, nj, nk, out, work)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _part(d, r, p, q):
     """Edge of region r to the pair of its positions p and q, -1 if there is none."""
     code = 4 * min(p, q) + max(p, q)
@@ -64,7 +65,7 @@ def _part(d, r, p, q):
     return -1
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _take(g, d, r, p, q, neg, to, work):
     """work[to + s * nq + t] = message of the pair of positions p and q, zero if there is none; returns if there is."""
     first = d.scope_start[r]
@@ -85,7 +86,7 @@ def _take(g, d, r, p, q, neg, to, work):
     return True
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def square_marginal(g, d, e, neg, out, work):
     """Min-marginal of a zero square on one of its pairs (a, b); c and w are the other two positions.
 
@@ -136,12 +137,12 @@ def square_marginal(g, d, e, neg, out, work):
                 out[t * na + k if turned else k * nb + t] = best
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _span(labels, i, cards):
     return (0, cards[i]) if labels[i] < 0 else (labels[i], labels[i] + 1)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def restricted_triplet(g, d, e, neg, labels, out):
     """As triplet_marginal, over the labellings that agree with the labels chosen so far; +inf elsewhere."""
     r = d.source[e]
@@ -162,7 +163,7 @@ def restricted_triplet(g, d, e, neg, labels, out):
                     out[jk] = min(out[jk], neg[d.at[a] + ij] + neg[d.at[a + 1] + ik])
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def restricted_square(g, d, e, neg, labels, out, work):
     """As square_marginal, over the labellings that agree with the labels chosen so far; +inf elsewhere."""
     r = d.source[e]

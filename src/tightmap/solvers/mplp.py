@@ -1,10 +1,10 @@
 """MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (algorithms.md, 1.9).
 
-MPLP ascends the dual of the linear relaxation block by block: a factor takes the beliefs of its variables and gives them
-back in equal shares.  The bound never falls; it is that of the local polytope at best, and usually a little below SRMP's.
+MPLP ascends the dual of the linear relaxation block by block: a factor takes the beliefs of its variables and gives
+them back in equal shares.  The bound never falls; it is that of the local polytope at best.
 
-MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets of pairs, and where there are none left
-frustrated cycles, triangulated; until the bound meets the energy.  The clusters send messages to their pairs.
+MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets of pairs, and where there are none
+left frustrated cycles, triangulated; until the bound meets the energy.  The clusters send messages to their pairs.
 """
 
 from __future__ import annotations

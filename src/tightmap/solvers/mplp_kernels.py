@@ -12,10 +12,10 @@ messages of the region graph.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tightmap.factors.kernels import minmarg
 from tightmap.graph import FloatArray, IntArray
+from tightmap.lean import lean
 from tightmap.solvers.cluster_kernels import triplet_product
 from tightmap.solvers.region_kernels import fill, potential
 from tightmap.solvers.regions import STRUCT, TRIPLET, Regions
@@ -35,7 +35,7 @@ def block_entries(regions: Regions) -> int:
     return int(np.bincount(d.source, weights=d.size[d.target], minlength=1).max(initial=1))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def refresh(g, d, neg, belief, belief_at, table):
     """Beliefs of all parts from the messages; done now and then, since increments drift."""
     for b in d.sequence:
@@ -44,7 +44,7 @@ def refresh(g, d, neg, belief, belief_at, table):
             belief[belief_at[b] + x] = table[x]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
     """Belief of the target of e becomes share * out; the message follows (pulled: belief without the message)."""
     b = belief_at[d.target[e]]
@@ -55,7 +55,7 @@ def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
         neg[a + y] = pulled[at + y] - new
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _update(g, d, r, neg, belief, belief_at, buffers, pulled, starts):
     first = d.out_start[r]
     k = d.out_start[r + 1] - first
@@ -118,7 +118,7 @@ def _update(g, d, r, neg, belief, belief_at, buffers, pulled, starts):
             belief[belief_at[r] + x] = table[x]
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts):
     """Update regions begin..end that have parts."""
     for r in range(begin, end):

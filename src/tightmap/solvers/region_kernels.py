@@ -3,8 +3,7 @@
 Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).  ``buffers`` holds the scratch of one thread: the table of a
 region, a message, and the workspace of the factor kernels.
 
-The kernels allocate nothing and are compiled without reference counts (_nrt=False): handing on two tuples of thirty arrays
-would otherwise cost more than the message of a small region.  What they call must not allocate either.
+The kernels are lean (see lean.py): neither they nor the factor kernels they call allocate anything.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minimum, minmarg
 from tightmap.factors.tabulate import DENSE, tabulate
 from tightmap.graph import FloatArray
+from tightmap.lean import lean, lean_inline
 from tightmap.solvers.cluster_kernels import (
     restricted_square,
     restricted_triplet,
@@ -38,14 +38,11 @@ class Buffers(NamedTuple):
 
 def make_buffers(regions: Regions) -> Buffers:
     largest = max(regions.vector, regions.scratch)
-    return Buffers(
-        np.empty(max(regions.table + LARGEST_ARITY, 7 * largest)),
-        np.empty(largest),
-        np.empty(max(regions.scratch, largest)),
-    )
+    table = max(regions.table + LARGEST_ARITY, 7 * largest)  # 7: the pairs of a square and two rows
+    return Buffers(np.empty(table), np.empty(largest), np.empty(largest))
 
 
-@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+@lean_inline
 def potential(g, d, r, table):
     """table[x] = theta_r."""
     mode = d.mode[r]
@@ -68,7 +65,7 @@ def potential(g, d, r, table):
             table[x] = 0.0
 
 
-@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+@lean_inline
 def fill(g, d, r, neg, skip, table):
     """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
     size = d.size[r]
@@ -101,7 +98,7 @@ def fill(g, d, r, neg, skip, table):
                 table[x] += own[d.maps[m + x]]
 
 
-@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+@lean_inline
 def marginal(g, d, e, neg, out, buffers):
     """out[y] = min-marginal of the source of edge e on its target, without the message of e itself."""
     r = d.source[e]
@@ -127,7 +124,7 @@ def marginal(g, d, e, neg, out, buffers):
                 out[y] = v if v < out[y] else out[y]
 
 
-@njit(cache=True, nogil=True, forceinline=True, _nrt=False)
+@lean_inline
 def send(g, d, e, neg, buffers):
     """Recompute the message of edge e, with minimum 0; returns the minimum that was taken off."""
     out = buffers.vector
@@ -142,7 +139,7 @@ def send(g, d, e, neg, buffers):
     return low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def sweep(g, d, neg, ahead, begin, end, buffers):
     """Visit positions begin..end of the sequence, forwards (ahead) or backwards; returns their part of the bound.
 
@@ -187,7 +184,7 @@ def sweep(g, d, neg, ahead, begin, end, buffers):
 # ------------------------------------------------------------------------------------------------- rounding
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _restricted_table(g, d, e, neg, labels, out, table, chosen):
     """Min-marginal over the entries of the source's table that agree with the labels chosen so far."""
     r = d.source[e]
@@ -220,7 +217,7 @@ def _restricted_table(g, d, e, neg, labels, out, table, chosen):
         out[y] = min(out[y], v)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen):
     """As send, over the labellings that agree with the labels chosen so far; other entries become 0 (never read)."""
     r = d.source[e]
@@ -252,7 +249,7 @@ def _send_restricted(g, d, e, neg, labels, buffers, held, starts, chosen):
         neg[d.at[e] + y] = low - out[y] if out[y] < np.inf else 0.0
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts, chosen):
     """Label variables in the order of a sweep: each takes its best label given those before it.
 
@@ -281,7 +278,7 @@ def round_pass(g, d, neg, ahead, labels, begin, end, buffers, held, starts, chos
 # ------------------------------------------------------------------------------------------------- the certificate
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _minimum_of(g, d, r, neg, buffers):
     """Smallest entry of the reparametrised table of a region."""
     mode = d.mode[r]
@@ -308,7 +305,7 @@ def _minimum_of(g, d, r, neg, buffers):
     return low
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _largest(neg, a, size):
     v = 0.0
     for x in range(a, a + size):
@@ -316,7 +313,7 @@ def _largest(neg, a, size):
     return v
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _bound_block(g, d, neg, b, low, error, buffers):
     n = len(g.cards)
     total = 0.0

@@ -21,7 +21,8 @@ from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.clusters import pair_clusters
 from tightmap.solvers.dual import Dual, given_messages
 from tightmap.solvers.region_kernels import Buffers, certified_bound, make_buffers, round_pass
-from tightmap.solvers.regions import Regions, build_regions, carry, from_plain, to_plain
+from tightmap.solvers.region_messages import carry, from_plain, to_plain
+from tightmap.solvers.regions import Regions, build_regions
 from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
 STEP = 0.1  # seconds of work between two looks at the clock

@@ -78,9 +78,7 @@ class SRMP(Solver):
     tolerance: float = 1e-8
 
     name: ClassVar[str] = "srmp"
-    summary: ClassVar[str] = (
-        "sequential reweighted message passing for any order, with certified (and tightened) bounds"
-    )
+    summary: ClassVar[str] = "sequential reweighted message passing for any order, with certified, tightened bounds"
     gives_bound: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

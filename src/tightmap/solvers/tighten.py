@@ -4,19 +4,21 @@ Given the reparametrised pairs b_ij of a region graph, adding the triplet (i, j,
 
     gain = min_x (b_ij + b_ik + b_jk) - min b_ij - min b_ik - min b_jk >= 0.
 
-For sparse graphs the useful clusters are longer cycles.  Each variable is split in two by one of its labels (s or not s);
-a pair then either prefers that the two sides agree or that they differ, with a strength.  A cycle with an odd number of
+For sparse graphs the useful clusters are longer cycles.  Each variable is split in two by one of its labels (s or not
+s); a pair then prefers that the two sides agree, or that they differ, with a strength.  A cycle with an odd number of
 "differ" cannot satisfy all its pairs, and triangulating it raises the bound by at least its weakest strength.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from tightmap.graph import FloatArray, IntArray
+from tightmap.lean import lean
 from tightmap.solvers.base import Labels
 from tightmap.solvers.region_kernels import fill, make_buffers
 from tightmap.solvers.regions import Regions
@@ -35,7 +37,7 @@ class Pairs(NamedTuple):
     low: FloatArray  # (P,) minima
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@lean
 def _tables(g, d, neg, region, start, table, low, buffer):
     for k in range(len(region)):
         size = start[k + 1] - start[k]
@@ -326,7 +328,7 @@ def _odd_cycles(nodes, u, v, strength, order, most):
 
 
 def frustrated_cycles(regions: Regions, pairs: Pairs, wanted: int, least: float) -> tuple[list[tuple[int, ...]], float]:
-    """Triplets (and the chords they need, as pairs) that triangulate frustrated cycles, and the sum of the strengths."""
+    """Triplets (and the pairs they need) that triangulate frustrated cycles, and the sum of the strengths."""
     cards = regions.graph.arrays.cards.astype(np.int64)
     node_at = np.concatenate(([0], np.cumsum(cards)))
     owner = np.repeat(np.arange(len(cards)), cards)
@@ -342,7 +344,7 @@ def frustrated_cycles(regions: Regions, pairs: Pairs, wanted: int, least: float)
         if len(set(cycle)) < len(cycle) or len(cycle) < 3:
             continue
         fresh = False
-        for a, b in zip(cycle[1:-1], cycle[2:], strict=True):
+        for a, b in pairwise(cycle[1:]):
             triplet = tuple(sorted((cycle[0], a, b)))
             if triplet in known:
                 continue
