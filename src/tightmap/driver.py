@@ -251,10 +251,10 @@ class _Run:
         value = self.model.energy(labels)
         feasible = bool(np.isfinite(value))
         if not feasible:
-            if self.bound <= graph.hard_threshold and len(graph.arrays.scope) < 10_000_000:
-                self._bound(trivial_bound(graph))
-            margin = 1e-9 * max(1.0, abs(graph.hard_threshold))
-            if self.bound > graph.hard_threshold + margin:
+            proof = self.bound
+            if proof <= graph.hard_threshold and len(graph.arrays.scope) < 10_000_000:
+                proof = max(proof, trivial_bound(graph))  # enough to prove a contradiction within one table
+            if proof > graph.hard_threshold + 1e-9 * max(1.0, abs(graph.hard_threshold)):
                 status = Status.INFEASIBLE
             elif status is Status.OPTIMAL:
                 status = Status.CONVERGED
