@@ -153,3 +153,21 @@ def test_pictures_and_errors_of_disparities():
     assert picture.shape == (2, 3, 3) and (picture[[0, 1], [0, 0]] == 0).all() and picture[0, 1].any()
     assert np.array_equal(problems.shrink(np.array([[1, 2, 9], [3, 4, 9]], dtype=np.uint8), 2), [[2]])
     assert problems.shrink(truth, 2)[0, 0] == 1.0  # (0 + 1 + 2) / 3: the infinite pixel does not count
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "inverse", "energy"),
+    [
+        (4, False, 532.49995478347),
+        (4, True, 6760.49995478347),
+        (8, False, 532.822953681237),
+        (8, True, 6760.822953681237),
+    ],
+)
+def test_inpainting_checksums(neighbours, inverse, energy):
+    """The four models are the published ones also where the files are not there: energies taken from those files."""
+    regions = problems.inpainting_regions()
+    labels = np.where(regions == 4, 3, np.where(regions == 3, 1, regions))
+    assert problems.inpainting(neighbours=neighbours, inverse=inverse).energy(labels) == pytest.approx(
+        energy, rel=1e-12
+    )

@@ -26,7 +26,11 @@ _PUBLIC = {
     "write_labels": "tightmap.io",
 }
 
+_ROOMS = ("plot", "problems")  # modules that are used as tightmap.plot.convergence(...)
+
 if TYPE_CHECKING:
+    from tightmap import plot as plot
+    from tightmap import problems as problems
     from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
@@ -40,12 +44,14 @@ if TYPE_CHECKING:
     from tightmap.result import Result as Result
     from tightmap.result import Status as Status
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", *_PUBLIC, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
+    if name in _ROOMS:
+        return import_module(f"tightmap.{name}")
     raise AttributeError(f"module 'tightmap' has no attribute {name!r}")
 
 
