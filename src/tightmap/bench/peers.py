@@ -156,6 +156,8 @@ def _toulbar2(model: Model, time_limit: float | None) -> Found:
         return {"labels": None, "elapsed": elapsed, "lower_bound": bound, "status": "TIME_LIMIT"}
     proven = time_limit is None or elapsed < 0.95 * max(1, int(time_limit))
     labels = np.asarray(answer[0], dtype=np.int64)
+    if proven:  # a complete search proves its answer, whatever the bound was when the last branch was closed
+        bound = max(bound, model.energy(labels) - 2 * slack)
     return {
         "labels": labels,
         "elapsed": elapsed,
