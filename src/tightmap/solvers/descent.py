@@ -86,15 +86,17 @@ class Descent:
     def refresh(self) -> None:
         """Gradient and value at x from scratch; every variable is looked at again."""
         g = self.arrays
-        self.grad[:] = gradient(self.searched, self.x)
         if self.order <= 2:
-            # E = constant + <unary, x> + <H x, x> / 2 and grad = unary + H x
-            self.value = self.graph.constant + 0.5 * float((g.unary + self.grad) @ self.x)
+            # E = constant + <unary, x> + <H x, x> / 2 and its gradient is unary + H x; d adds to both
+            self.moved[:] = 1
+            self.grad[:] = 0.0
+            kernels.respond(g, self.x, self.grad, self.moved, self.touched, self.diagonal, self.scratch, self.sums)
+            linear = g.unary - self.diagonal if len(self.diagonal) else g.unary
+            self.value = self.graph.constant + _dot(linear, self.x) + 0.5 * float(self.sums[:, 0].sum())
+            self.grad += linear
         else:
+            self.grad[:] = gradient(self.searched, self.x)
             self.value = multilinear_energy(self.searched, self.x)
-        if len(self.diagonal):
-            self.value += float((self.diagonal * self.x) @ (self.x - 1.0))
-            self.grad += self.diagonal * (2.0 * self.x - 1.0)
         self.alpha = 0.0
         self.r[:] = 0.0
         self.moved[:], self.touched[:] = 0, 1
@@ -146,7 +148,7 @@ class Descent:
         blocks = (self.graph.m + FACTOR_BLOCK - 1) // FACTOR_BLOCK
         sums = np.zeros((blocks, len(self.points)))
         kernels.sample(g, self.x, self.r, self.moved, self.points, self.scratch, sums)
-        values = sums.sum(axis=0) + self.points * float(g.unary @ self.r)
+        values = sums.sum(axis=0) + self.points * _dot(g.unary, self.r)
         alpha, change = self._step(segment(self.order, slope, values))
         if alpha > 0.0:
             self.alpha = alpha
@@ -189,3 +191,8 @@ def _typical_range(g: Arrays, grad: Vector) -> float:
     spread = np.maximum.reduceat(grad, g.offset[:-1]) - np.minimum.reduceat(grad, g.offset[:-1])
     spread = spread[spread > 0.0]
     return float(np.median(spread)) if len(spread) else 1.0
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    """<a, b> summed pairwise on this thread: BLAS would wake its own threads, and round by their number."""
+    return float((a * b).sum())

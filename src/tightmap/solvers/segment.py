@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from tightmap.factors.kernels import contract
+from tightmap.factors.difference import difference_contract
+from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract
 from tightmap.solvers.simplex import simplex_threshold
 
 BLOCK = 512
@@ -150,23 +151,44 @@ def settle(g, x, grad, r, h, moved, touched, alpha):
             _advance(g, i, x, grad, r, h, moved, touched, alpha)
 
 
+@njit(cache=True, nogil=True)
+def _apply_sum(kind, limit, c, total, row, work):
+    """row += (table of differences) total."""
+    if kind == POTTS:
+        mass = 0.0
+        for s in range(c):
+            mass += total[s]
+        for s in range(c):
+            row[s] += mass - total[s]
+    else:
+        difference_contract(c, c, 1.0, kind == QUADRATIC, limit, total, 0, row, work)
+
+
 @njit(cache=True, nogil=True, parallel=True)
 def respond(g, r, h, moved, touched, diagonal, scratch, sums):
-    """Pass 2 for models of pairs: h = H r, with 2 diag(diagonal) added to H; sums[block] = <r, h>."""
+    """Pass 2 for models of pairs: h = H r, with 2 diag(diagonal) added to H; sums[block] = <r, h>.
+
+    Rows of h are written where ``touched`` says so, which are those of variables with a moved neighbour.
+    Tables of differences that a variable shares with several neighbours are applied once, to the weighted sum of the
+    neighbours' vectors.
+    """
     n = len(g.cards)
     convex = len(diagonal) > 0
     for b in prange(len(sums)):
         work = np.empty(scratch)
+        total = np.empty(scratch)
         start = np.empty(128, np.int64)
-        total = 0.0
+        bend = 0.0
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
             o = g.offset[i]
+            c = g.cards[i]
             row = h[o : g.offset[i + 1]]
             touched[i] = 0
             if convex and moved[i]:
                 touched[i] = 1
-                for s in range(g.cards[i]):
+                for s in range(c):
                     row[s] = 2.0 * diagonal[o + s] * r[o + s]
+            shared = -1  # the first factor whose table is being collected
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
                 f = g.adj_factor[a]
                 p = g.adj_pos[a]
@@ -176,12 +198,28 @@ def respond(g, r, h, moved, touched, diagonal, scratch, sums):
                 if touched[i] == 0:
                     touched[i] = 1
                     row[:] = 0.0
-                start[1 - p] = g.offset[j]
+                at = g.offset[j]
+                kind = g.kind[f]
+                w = g.weight[f]
+                if (kind == POTTS or kind == LINEAR or kind == QUADRATIC) and g.cards[j] == c:
+                    if shared < 0:
+                        shared = f
+                        for s in range(c):
+                            total[s] = w * r[at + s]
+                        continue
+                    if g.kind[shared] == kind and (kind == POTTS or g.params[g.param[shared]] == g.params[g.param[f]]):
+                        for s in range(c):
+                            total[s] += w * r[at + s]
+                        continue
+                start[1 - p] = at
                 contract(g, f, p, r, start, row, work)
+            if shared >= 0:
+                limit = 0.0 if g.kind[shared] == POTTS else g.params[g.param[shared]]
+                _apply_sum(g.kind[shared], limit, c, total, row, work)
             if touched[i] and moved[i]:
-                for s in range(g.cards[i]):
-                    total += row[s] * r[o + s]
-        sums[b, 0] = total
+                for s in range(c):
+                    bend += row[s] * r[o + s]
+        sums[b, 0] = bend
 
 
 @njit(cache=True, nogil=True, parallel=True)
