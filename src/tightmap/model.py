@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.checks import check_costs, check_labels, check_limits, check_scopes, check_variables, check_weights
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block, weighted
 from tightmap.factors.dense import DenseBlock
@@ -26,22 +27,6 @@ from tightmap.memory import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-def _costs(values: Any, what: str) -> FloatArray:
-    """Costs as float64: +inf is legal, NaN and -inf are not."""
-    try:
-        array = np.asarray(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
-        raise ModelError(f"{what}: expected an array of numbers ({error})") from None
-    # one pass that catches NaN and -inf alike: the minimum is NaN or -inf exactly then
-    lowest = array.min(initial=0.0)
-    if not np.isfinite(lowest):
-        where = np.argwhere(~(array > -np.inf))[0]
-        raise ModelError(
-            f"{what}: entry {tuple(int(w) for w in where)} is {array[tuple(where)]}; finite numbers and +inf are legal"
-        )
-    return array
 
 
 class Model:
@@ -137,7 +122,7 @@ class Model:
 
     def add_constant(self, cost: float) -> None:
         """Add a number to the energy of every labelling."""
-        self.constant += float(_costs(cost, "constant"))
+        self.constant += float(check_costs(cost, "constant"))
         self._graph = None
 
     def add_unaries(self, costs: Any, nodes: npt.ArrayLike | None = None) -> None:
@@ -146,11 +131,15 @@ class Model:
         costs : (n, S) when all these variables have S labels, else a list with one vector per variable.
         nodes : (n,) the variables, all of them by default; a variable may appear several times (costs add up).
         """
-        index = np.arange(self.num_variables) if nodes is None else self._variables(nodes, "add_unaries: nodes", 1)
+        index = (
+            np.arange(self.num_variables)
+            if nodes is None
+            else check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
+        )
         cards = self.cardinalities[index]
         what = "add_unaries: costs"
         if isinstance(costs, np.ndarray) and costs.dtype != object:
-            array = _costs(costs, what)
+            array = check_costs(costs, what)
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
                 wanted = (
                     f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
@@ -158,7 +147,7 @@ class Model:
                 raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
             flat = array.ravel()
         else:
-            rows = [_costs(c, f"{what} of variable {int(i)}") for i, c in zip(index, costs, strict=False)]
+            rows = [check_costs(c, f"{what} of variable {int(i)}") for i, c in zip(index, costs, strict=False)]
             if len(rows) != len(index) or len(list(costs)) != len(index):
                 raise ModelError(f"{what}: expected {len(index)} vectors, got {len(list(costs))}")
             for i, c, row in zip(index, cards, rows, strict=True):
@@ -190,7 +179,7 @@ class Model:
         """
         what = "add_factors"
         index = self._scopes(scopes, what)
-        table = _costs(tables, f"{what}: tables")
+        table = check_costs(tables, f"{what}: tables")
         m, k = index.shape
         if table.ndim == k:
             table = table[None]
@@ -210,11 +199,11 @@ class Model:
         what = "add_factors"
         scope = self._scopes(scopes, what)
         m, k = scope.shape
-        table = _costs(tables, f"{what}: tables")
+        table = check_costs(tables, f"{what}: tables")
         rows = np.asarray(index)
         if rows.shape != (m,) or (m and (rows.min() < 0 or rows.max() >= len(table))):
             raise ModelError(f"{what}: index: expected {m} numbers in 0..{len(table) - 1}")
-        w = self._weights(weights, m, what)
+        w = check_weights(weights, m, what)
         wrong = self.cardinalities[scope] != np.asarray(table.shape[1:])
         if wrong.any():
             c = int(np.argmax(wrong.any(axis=1)))
@@ -235,7 +224,7 @@ class Model:
     def add_potts(self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
         """weights[c] * [a != b] on (m, 2) edges; label counts of the two ends may differ."""
         scopes = self._scopes(edges, "add_potts", arity=2)
-        self._append(PottsBlock(scopes, self._weights(weights, len(scopes), "add_potts")))
+        self._append(PottsBlock(scopes, check_weights(weights, len(scopes), "add_potts")))
 
     def add_truncated_linear(
         self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
@@ -244,7 +233,7 @@ class Model:
         what = "add_truncated_linear"
         scopes = self._scopes(edges, what, arity=2)
         m = len(scopes)
-        self._append(LinearBlock(scopes, self._weights(weights, m, what), self._limits(limit, m, what)))
+        self._append(LinearBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
 
     def add_truncated_quadratic(
         self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
@@ -253,7 +242,7 @@ class Model:
         what = "add_truncated_quadratic"
         scopes = self._scopes(edges, what, arity=2)
         m = len(scopes)
-        self._append(QuadraticBlock(scopes, self._weights(weights, m, what), self._limits(limit, m, what)))
+        self._append(QuadraticBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
 
     def add_pn_potts(
         self,
@@ -271,13 +260,13 @@ class Model:
         if index.shape[1] < 2:
             raise ModelError(f"{what}: scopes need at least 2 variables, got {index.shape[1]}")
         labels = int(self.cardinalities[index].min(axis=1).max(initial=1))
-        own = np.zeros(labels) if label_costs is None else _costs(label_costs, f"{what}: label_costs")
+        own = np.zeros(labels) if label_costs is None else check_costs(label_costs, f"{what}: label_costs")
         if own.ndim != 1 or len(own) < labels:
             raise ModelError(f"{what}: label_costs: expected {labels} numbers, got a shape of {own.shape}")
         costs = np.concatenate(([disagreement], own[:labels]))
         if not np.isfinite(costs).all():
             raise ModelError(f"{what}: costs must be finite; write hard constraints as tables (add_factors)")
-        self._append(PnPottsBlock(index, self._weights(weights, len(index), what), costs))
+        self._append(PnPottsBlock(index, check_weights(weights, len(index), what), costs))
 
     def add_label_patterns(
         self, scopes: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -293,10 +282,10 @@ class Model:
         k = index.shape[1]
         if not 2 <= k <= MAX_ARITY:
             raise ModelError(f"{what}: scopes need 2 to {MAX_ARITY} variables, got {k}")
-        costs = _costs(values, f"{what}: values")
+        costs = check_costs(values, f"{what}: values")
         if costs.shape != (bell(k),) or not np.isfinite(costs).all():
             raise ModelError(f"{what}: values: expected {bell(k)} finite numbers, got a shape of {costs.shape}")
-        self._append(PatternBlock(index, self._weights(weights, len(index), what), costs))
+        self._append(PatternBlock(index, check_weights(weights, len(index), what), costs))
 
     def add_sparse(
         self,
@@ -319,8 +308,8 @@ class Model:
             raise ModelError(f"{what}: a table of {tuple(shape.tolist())} has more than 2^62 entries")
         rows = np.asarray(entries)
         rows = rows.reshape(-1, k).astype(np.int64) if rows.size else np.zeros((0, k), dtype=np.int64)
-        costs = _costs(values, f"{what}: values").reshape(-1)
-        base = _costs(default, f"{what}: default").reshape(())
+        costs = check_costs(values, f"{what}: values").reshape(-1)
+        base = check_costs(default, f"{what}: default").reshape(())
         if len(costs) != len(rows):
             raise ModelError(f"{what}: {len(rows)} entries but {len(costs)} values")
         if len(rows) and ((rows < 0) | (rows >= shape)).any():
@@ -328,7 +317,7 @@ class Model:
             raise ModelError(
                 f"{what}: entry {e} is {tuple(rows[e].tolist())}, label counts are {tuple(shape.tolist())}"
             )
-        block = SparseBlock(index, self._weights(weights, m, what), shape, rows, costs, base)
+        block = SparseBlock(index, check_weights(weights, m, what), shape, rows, costs, base)
         keys = block.keys() if len(rows) else np.zeros(0, dtype=np.int64)
         if len(np.unique(keys)) != len(keys):
             raise ModelError(f"{what}: the same labelling is listed twice")
@@ -350,15 +339,15 @@ class Model:
         what = "add_second_difference"
         index = self._scopes(triples, what, arity=3)
         if isinstance(values, np.ndarray) and values.dtype != object:
-            flat = _costs(values, f"{what}: values").reshape(-1)
+            flat = check_costs(values, f"{what}: values").reshape(-1)
         else:
-            flat = np.concatenate([_costs(v, f"{what}: values").reshape(-1) for v in values] or [np.zeros(0)])
+            flat = np.concatenate([check_costs(v, f"{what}: values").reshape(-1) for v in values] or [np.zeros(0)])
         if len(flat) != self.offset[-1] or not np.isfinite(flat).all():
             raise ModelError(f"{what}: values: expected {int(self.offset[-1])} finite numbers in all, got {len(flat)}")
         top = np.asarray(float(limit))
         if not top >= 0:
             raise ModelError(f"{what}: limit must be at least 0, got {limit}")
-        w = self._weights(weights, len(index), what)
+        w = check_weights(weights, len(index), what)
         self._append(SecondDifferenceBlock(index, w, flat, self.offset, top))
 
     def clamp(self, evidence: Mapping[int, int] | Iterable[tuple[int, int]]) -> None:
@@ -418,55 +407,7 @@ class Model:
             self._graph = None
 
     def _labels(self, labels: npt.ArrayLike) -> IntArray:
-        x = np.asarray(labels)
-        if x.size == 0:
-            x = x.reshape(0).astype(np.int64)
-        x = x.reshape(-1) if self.grid_shape is not None and x.shape == self.grid_shape else x
-        if x.shape != (self.num_variables,) or not np.issubdtype(x.dtype, np.integer):
-            raise ModelError(f"labels: expected {self.num_variables} integers, got shape {x.shape}, {x.dtype}")
-        wrong = (x < 0) | (x >= self.cardinalities)
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise ModelError(f"labels: variable {i} has labels 0..{int(self.cardinalities[i]) - 1}, got {int(x[i])}")
-        return x.astype(np.int64, copy=False)
-
-    def _variables(self, nodes: npt.ArrayLike, what: str, ndim: int) -> IntArray:
-        index = np.asarray(nodes)
-        if index.size == 0 and index.ndim == ndim:
-            index = index.astype(np.int64)
-        if index.ndim != ndim or not np.issubdtype(index.dtype, np.integer):
-            raise ModelError(f"{what}: expected integers with {ndim} axes, got shape {index.shape}, {index.dtype}")
-        if index.size and (index.min() < 0 or index.max() >= self.num_variables):
-            row = int(np.argmax(((index < 0) | (index >= self.num_variables)).reshape(len(index), -1).any(axis=1)))
-            got = index[row].tolist()
-            raise ModelError(f"{what}: row {row} is {got}, variables are 0..{self.num_variables - 1}")
-        return np.ascontiguousarray(index, dtype=np.int64)
+        return check_labels(labels, self.cardinalities, self.grid_shape)
 
     def _scopes(self, scopes: npt.ArrayLike, what: str, arity: int | None = None) -> IntArray:
-        index = np.asarray(scopes)
-        if index.size == 0 and index.ndim < 2:
-            index = np.zeros((0, arity or 2), dtype=np.int64)
-        index = self._variables(index, f"{what}: scopes", 2)
-        if arity is not None and index.shape[1] != arity:
-            raise ModelError(f"{what}: scopes: expected (m, {arity}), got {index.shape}")
-        if index.shape[1] > 127:
-            raise ModelError(f"{what}: factors of more than 127 variables are not supported, got {index.shape[1]}")
-        return index
-
-    def _weights(self, weights: npt.ArrayLike | None, m: int, what: str) -> FloatArray:
-        if weights is None:
-            return np.ones(m)
-        w = _costs(weights, f"{what}: weights")
-        if w.ndim == 0:
-            w = np.full(m, float(w))
-        if w.shape != (m,) or not np.isfinite(w).all():
-            raise ModelError(f"{what}: weights: expected {m} finite numbers, got a shape of {w.shape}")
-        return w
-
-    def _limits(self, limit: npt.ArrayLike, m: int, what: str) -> FloatArray:
-        array = _costs(limit, f"{what}: limit")
-        if array.ndim == 0:
-            array = np.full(m, float(array))
-        if array.shape != (m,) or (m and array.min() < 0):
-            raise ModelError(f"{what}: limit: expected a number or {m} numbers, none negative, got {array.shape}")
-        return array
+        return check_scopes(scopes, self.num_variables, what, arity)
