@@ -38,7 +38,8 @@ from tightmap.stencil import Stencil, find_stencil
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
 SMALL = 20_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
-PATIENCE = 40  # cycles without improvement after which spare time is no longer used
+PATIENCE = 60  # cycles without improvement after which spare time is no longer used
+STALE = 10  # cycles without improvement after which the search starts afresh, to be fused with what was found before
 DEAD_BAND = 1e-8  # squared change of a vector below which it stays
 
 
@@ -87,7 +88,11 @@ class Run:
     iteration: int = 0  # within the cycle
     total: int = 0
     number: int = 0  # of the cycle
-    improved: int = 0  # number of the last cycle that lowered the energy
+    improved: int = 0  # number of the last cycle that lowered the lowest energy
+    lowest: float = float("inf")
+    stale: int = 0  # number of the last cycle that lowered the incumbent's energy
+    aside: Labels | None = None  # the incumbent of the search before, while a fresh one runs
+    epoch: int = 0
     best: float = float("inf")  # smallest residual since the last change of rho, for the stall rule
     since: int = 0
     waiting: Cycle | None = None  # while a pilot runs: the cycle that it is for
@@ -161,12 +166,8 @@ class ADMM(Solver):
         stencil = find_stencil(graph) if plain else None
         if stencil is not None and not fits(stencil):
             stencil = None
-        levels: tuple[int, ...] = ()
-        if stencil is not None and self.multiscale and self.preset != "paper":
-            small = min(stencil.height, stencil.width)
-            levels = tuple(f for f in (2, 3, 4) if small // f >= 8)
         incumbent = Incumbent(graph, context, self.polish and self.preset != "paper")
-        programme = cycles(self.preset, stencil is not None, levels, context.seed)
+        programme = self._programme(graph, stencil, context.seed)
         run = Run(graph, context, form, stencil, incumbent, programme, init)
         if init.labels is not None:
             incumbent.offer(init.labels)
@@ -174,19 +175,30 @@ class ADMM(Solver):
 
     # ------------------------------------------------------------------------------------------------ cycles
 
+    def _programme(self, graph: Graph, stencil: Stencil | None, seed: int) -> Iterator[tuple[Cycle, bool]]:
+        levels: tuple[int, ...] = ()
+        if stencil is not None and self.multiscale and self.preset != "paper":
+            small = min(stencil.height, stencil.width)
+            levels = tuple(f for f in (2, 3, 4) if small // f >= 8)
+        small = len(graph.arrays.unary) <= 10 * SMALL
+        return cycles(self.preset, stencil is not None, levels, seed, small)
+
     def _next_cycle(self, run: Run) -> bool:
         """Set up the next cycle; False when the programme is over."""
+        spare = run.context.deadline is not None or run.context.max_iterations is not None
+        if spare and self.restarts is None and run.number - run.stale >= STALE and run.waiting is None:
+            self._start_afresh(run)
         if run.waiting is not None:  # a pilot has just been run for it
             cycle, planned = run.waiting, True
             run.waiting = None
         else:
             cycle, planned = next(run.programme)
+            planned = planned and run.epoch == 0
         if self.restarts is not None:
             planned = run.number < self.restarts
             if not planned:
                 return False
         elif not planned:
-            spare = run.context.deadline is not None or run.context.max_iterations is not None
             if not spare or run.number - run.improved > max(PATIENCE, run.improved):
                 return False
         cycle = replace(
@@ -212,6 +224,22 @@ class ADMM(Solver):
             run.rho = 0.001 * max(engine.kappa, float(np.abs(run.graph.arrays.unary).max(initial=0.0)))
         self._place(run, cycle, engine)
         return True
+
+    def _start_afresh(self, run: Run) -> None:
+        """Put the incumbent aside and search without it; two searches that ended differently fuse well."""
+        run.stale = run.number
+        now = run.incumbent
+        if run.aside is not None:
+            now.offer(run.aside)
+            now.polish()
+            run.aside = None
+            if now.energy < run.lowest:
+                run.lowest, run.improved = now.energy, run.number
+            return
+        run.aside = now.labels
+        run.epoch += 1
+        run.incumbent = Incumbent(run.graph, run.context, self.polish)
+        run.programme = self._programme(run.graph, run.stencil, run.context.seed + 1000 * run.epoch)
 
     def _engine(self, run: Run, cycle: Cycle, eps: float) -> Engine:
         graph = run.graph
@@ -286,13 +314,15 @@ class ADMM(Solver):
         done = run.iteration - before
         fell = run.incumbent.offer(self._rounded(run))
         if over:
-            if fell or run.improved == run.number or run.number == 1:
+            if fell or run.stale == run.number or run.number == 1:
                 run.incumbent.polish()
             run.cycle = None
             if run.square is None and cycle.heat == 1.0:
                 run.frozen[run.hard] = min(run.rho, run.frozen.get(run.hard, np.inf))
         if fell:
-            run.improved = run.number
+            run.stale = run.number
+            if run.incumbent.energy < run.lowest:
+                run.lowest, run.improved = run.incumbent.energy, run.number
         return Progress(labels=run.incumbent.labels, iterations=done, info=run.info)
 
     def _grow(self, run: Run, cycle: Cycle, residual: float, count: int) -> None:
@@ -323,6 +353,8 @@ class ADMM(Solver):
         return run.engine.labels()
 
     def finish(self, run: Run) -> Final:
+        if run.aside is not None:
+            run.incumbent.offer(run.aside)
         if run.cycle is not None and run.engine is not None and run.iteration > 0:
             run.incumbent.offer(self._rounded(run))
         if run.context.remaining() > 0:

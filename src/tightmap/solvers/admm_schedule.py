@@ -61,6 +61,14 @@ LATER: tuple[Cycle, ...] = (
     Cycle(growth=1.001),
     Cycle(factor=2, growth=1.001, relax=1.9),
 )
+SMALL_LATER: tuple[Cycle, ...] = (  # where a slow cycle on the grid itself costs no more than a second
+    Cycle(rho0=0.1, growth=1.0005),
+    Cycle(rho0=0.1, growth=1.0005, relax=1.9),
+    Cycle(rho0=0.12, growth=1.0005, heat=0.5, relax=1.9),
+    Cycle(rho0=0.1, growth=1.001, relax=1.9),
+    Cycle(rho0=0.12, growth=1.0005, heat=0.5),
+    Cycle(rho0=0.12, growth=1.001, heat=0.5, relax=1.9, noise=1e-3),
+)
 GENERAL: tuple[Cycle, ...] = (
     Cycle(growth=1.001),
     Cycle(growth=1.001),
@@ -82,10 +90,13 @@ HARD = (0.25, 0.1, 1.0, 0.25, 4.0)  # a cost that is large enough may be too lar
 PRESETS = ("default", "fast", "quality", "paper")
 
 
-def cycles(preset: str, grid: bool, levels: tuple[int, ...], seed: int) -> Iterator[tuple[Cycle, bool]]:
+def cycles(
+    preset: str, grid: bool, levels: tuple[int, ...], seed: int, small: bool = False
+) -> Iterator[tuple[Cycle, bool]]:
     """Endless cycles, each with whether the preset's own programme includes it (the rest is for spare time).
 
-    grid says that the sweeps of regular grids apply; levels are the coarsening factors that the model allows.
+    grid says that the sweeps of regular grids apply, small that they are cheap; levels are the coarsening factors that
+    the model allows.
     """
     planned = preset != "paper"
     if not planned:
@@ -106,14 +117,15 @@ def cycles(preset: str, grid: bool, levels: tuple[int, ...], seed: int) -> Itera
     rng = np.random.default_rng([seed, 1])
     turn = 0
     while True:
-        for cycle in LATER if grid else GENERAL_LATER:
+        for cycle in (SMALL_LATER if small else LATER) if grid else GENERAL_LATER:
             factor = cycle.factor
             if factor > 1 and factor not in levels:
                 continue
             offset = (int(rng.integers(factor)), int(rng.integers(factor)))
             growth = 1.0 + (cycle.growth - 1.0) / (1 + turn // 4)
             hard = HARD[count % len(HARD)]
-            cycle = replace(cycle, offset=offset, growth=growth, hard=hard, ban=count % 3 < 2)
+            rho0 = cycle.rho0 * float(rng.uniform(0.75, 1.3))  # the same start would lead to the same end
+            cycle = replace(cycle, rho0=rho0, offset=offset, growth=growth, hard=hard, ban=count % 3 < 2)
             yield cycle, planned and turn == 0 and preset != "fast"
             count += 1
         turn += 1

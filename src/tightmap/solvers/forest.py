@@ -33,7 +33,7 @@ class Forests(NamedTuple):
 
 
 def forest_blocks(graph: Graph, what: str) -> Forests:
-    """Blocks "rows", "columns", "lines" of a grid, or greedy "forests" that cover any graph."""
+    """Blocks "rows", "columns", "lines" (both), "diagonals", "antidiagonals" of a grid, or "forests" of any graph."""
     if what == "forests":
         label = greedy_forests(graph.arrays)
         blocks = [np.flatnonzero(label == b) for b in range(int(label.max()) + 1)]
@@ -49,6 +49,9 @@ def forest_blocks(graph: Graph, what: str) -> Forests:
         index = np.arange(graph.n).reshape(shape)
         blocks = list(index) if what in ("rows", "lines") else []
         blocks += list(index.T) if what in ("columns", "lines") else []
+        if what in ("diagonals", "antidiagonals"):
+            index = index if what == "diagonals" else index[:, ::-1]
+            blocks = [index.diagonal(k) for k in range(1 - shape[0], shape[1])]
     start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
     nodes = np.concatenate(blocks).astype(np.int64)
     order, parent, link, ok = root_blocks(graph.arrays, start, nodes)

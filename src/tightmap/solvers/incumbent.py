@@ -1,8 +1,9 @@
 """The best labelling so far, and how proposals improve it.
 
-A proposal is first descended to a local minimum (BCD), then fused: every connected region where it beats the incumbent
-is taken over.  Then the incumbent is polished by exact dynamic programming over blocks, the rows and the columns of a
-grid or greedy forests of any graph, visiting only blocks near a change.  Nothing here ever raises the energy.
+A proposal is first descended to a local minimum (BCD), then fused: the best mixture of both that roof duality finds in
+a pairwise model, and every connected region where the proposal beats the incumbent.  Then the incumbent is polished by
+exact dynamic programming over blocks, the rows and the columns of a grid or greedy forests of any graph, visiting only
+blocks near a change.  Nothing here ever raises the energy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tightmap.energy import energy
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
+from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.solvers.base import Context, Labels
 from tightmap.solvers.bcd import descend, local_minimum
 from tightmap.solvers.forest import Forests, forest_blocks, minimise_forest
@@ -85,7 +87,10 @@ class Incumbent:
             self._touched[:] = 1
         else:
             before = self.labels.copy()
-            if component_fusion(graph.arrays, self.labels, labels, 1e-12 * abs(self.energy)) <= 0.0:
+            if graph.order == 2:
+                self.labels = fuse_proposal(graph, self.labels, labels)
+            component_fusion(graph.arrays, self.labels, labels, 1e-12 * abs(self.energy))
+            if (self.labels == before).all():
                 return False
             dirty = np.zeros((1, graph.n), dtype=np.uint8)
             _near(graph.arrays, before, self.labels, dirty)
@@ -129,6 +134,9 @@ def _families(graph: Graph) -> list[Forests]:
     from tightmap.errors import ModelError
 
     try:
-        return [forest_blocks(graph, "rows"), forest_blocks(graph, "columns")]
+        families = [forest_blocks(graph, "rows"), forest_blocks(graph, "columns")]
     except ModelError:  # not a grid, or with factors along the lines
         return [forest_blocks(graph, "forests")]
+    if len(graph.arrays.scope) > 7 * graph.n:  # more than four neighbours: the diagonals are chains as well
+        families += [forest_blocks(graph, "diagonals"), forest_blocks(graph, "antidiagonals")]
+    return families
