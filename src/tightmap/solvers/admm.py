@@ -198,9 +198,8 @@ class ADMM(Solver):
             planned = run.number < self.restarts
             if not planned:
                 return False
-        elif not planned:
-            if not spare or run.number - run.improved > max(PATIENCE, run.improved):
-                return False
+        elif not planned and (not spare or run.number - run.improved > max(PATIENCE, run.improved)):
+            return False
         cycle = replace(
             cycle,
             rho0=cycle.rho0 if self.rho0 is None else self.rho0,
