@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tightmap.factors.block import Block, label_grid
+from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
 
 
