@@ -60,7 +60,7 @@ class MultiStart(Solver):
     restarts: int = 4
     first: str = "uniform"
     line_search: str = "exact"
-    tolerance: float = 1e-6
+    tolerance: float = 1e-4
     iterations: int = 1000
     hard_cost: float = 1.0
 
