@@ -13,4 +13,3 @@ from typing import Any
 from numba import njit
 
 lean: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
-lean_inline: Any = njit(cache=True, nogil=True, forceinline=True, _nrt=False)  # type: ignore[call-overload]

@@ -18,8 +18,9 @@ import numpy as np
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
-from tightmap.solvers.mplp_kernels import block_entries, make_beliefs, mplp_pass, refresh
+from tightmap.solvers.mplp_kernels import belief_offsets, block_entries, mplp_pass
 from tightmap.solvers.orders import node_order
+from tightmap.solvers.region_kernels import AHEAD, BACK, reparametrised
 from tightmap.solvers.region_run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions import Regions, build_regions
 from tightmap.solvers.srmp import SrmpRun
@@ -35,13 +36,16 @@ class MplpRun(Run):
 
     def _prepare(self) -> None:
         regions = self.regions
+        g, d = regions.graph.arrays, regions.dag
         if self.made_for is not regions:
-            self.belief, self.belief_at = make_beliefs(regions, self.neg, self.buffers.table)
-            parts = np.diff(regions.dag.out_start)
-            self.pulled, self.starts = np.empty(block_entries(regions)), np.empty(int(parts.max(initial=1)), np.int64)
-            self.made_for = regions
-        elif self.iterations % REFRESH == 0:
-            refresh(regions.graph.arrays, regions.dag, self.neg, self.belief, self.belief_at, self.buffers.table)
+            self.belief_at = belief_offsets(regions)
+            self.belief = np.empty(int(self.belief_at[-1]))
+            self.pulled = np.empty(block_entries(regions))
+            self.starts = np.empty(int(np.diff(d.out_start).max(initial=1)), np.int64)
+        if self.made_for is not regions or self.iterations % REFRESH == 0:
+            parts = d.sequence.astype(np.int64)
+            reparametrised(g, d, self.neg, parts, self.belief_at[parts], self.belief, self.buffers.table)
+        self.made_for = regions
 
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
         self._prepare()
@@ -51,7 +55,7 @@ class MplpRun(Run):
             mplp_pass(g, d, self.neg, self.belief, self.belief_at, first, last, self.buffers, self.pulled, self.starts)
             yield
         if rounding:
-            yield from self.rounded(self.iterations % 2 == 0, polish)
+            yield from self.rounded(AHEAD if self.iterations % 2 == 0 else BACK, polish)
             self.certificate()
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.factors.kernels import minmarg
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph import IntArray
 from tightmap.lean import lean
 from tightmap.solvers.cluster_kernels import triplet_product
-from tightmap.solvers.region_kernels import fill, potential
+from tightmap.solvers.region_kernels import fill
 from tightmap.solvers.regions import STRUCT, TRIPLET, Regions
 
 
@@ -36,15 +36,6 @@ def block_entries(regions: Regions) -> int:
 
 
 @lean
-def refresh(g, d, neg, belief, belief_at, table):
-    """Beliefs of all parts from the messages; done now and then, since increments drift."""
-    for b in d.sequence:
-        fill(g, d, b, neg, -1, table)
-        for x in range(d.size[b]):
-            belief[belief_at[b] + x] = table[x]
-
-
-@lean
 def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
     """Belief of the target of e becomes share * out; the message follows (pulled: belief without the message)."""
     b = belief_at[d.target[e]]
@@ -56,78 +47,63 @@ def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
 
 
 @lean
-def _update(g, d, r, neg, belief, belief_at, buffers, pulled, starts):
-    first = d.out_start[r]
-    k = d.out_start[r + 1] - first
-    share = 1.0 / k
-    out = buffers.vector
-    table = buffers.table
-    at = 0
-    for p in range(k):
-        e = first + p
-        starts[p] = at
-        b = belief_at[d.target[e]]
-        for y in range(d.size[d.target[e]]):
-            pulled[at + y] = belief[b + y] + neg[d.at[e] + y]
-        at += d.size[d.target[e]]
-    if d.mode[r] == STRUCT:
-        for p in range(k):
-            minmarg(g, r - len(g.cards), p, pulled, starts, out, buffers.work)
-            for y in range(d.size[d.target[first + p]]):
-                out[y] += pulled[starts[p] + y]
-            _give(d, first + p, neg, belief, belief_at, out, pulled, starts[p], share)
-        return
-    if d.mode[r] == TRIPLET:
-        s = d.scope_start[r]
-        ni, nj, nk = g.cards[d.scope[s]], g.cards[d.scope[s + 1]], g.cards[d.scope[s + 2]]
-        for p in range(3):
-            triplet_product(p, pulled, pulled[starts[1] :], pulled[starts[2] :], ni, nj, nk, out, table)
-            for y in range(d.size[d.target[first + p]]):
-                out[y] += pulled[starts[p] + y]
-            _give(d, first + p, neg, belief, belief_at, out, pulled, starts[p], share)
-        return
-    size = d.size[r]
-    potential(g, d, r, table)
-    for q in range(d.in_start[r], d.in_start[r + 1]):
-        a = d.at[d.in_edge[q]]
-        for x in range(size):
-            table[x] -= neg[a + x]
-    for p in range(k):
-        own = pulled[starts[p] :]
-        m = d.map_at[first + p]
-        for x in range(size):
-            table[x] += own[d.maps[m + x]]
-    for p in range(k):
-        e = first + p
-        ny = d.size[d.target[e]]
-        m = d.map_at[e] + size
-        for y in range(ny):
-            out[y] = table[d.maps[m + y]]
-        for j in range(m + ny, m + size, ny):
-            for y in range(ny):
-                v = table[d.maps[j + y]]
-                out[y] = v if v < out[y] else out[y]
-        _give(d, e, neg, belief, belief_at, out, pulled, starts[p], share)
-    if belief_at[r + 1] > belief_at[r]:  # A is itself a part of larger regions: its own belief has changed
-        for p in range(k):
-            new = belief[belief_at[d.target[first + p]] :]
-            m = d.map_at[first + p]
-            for x in range(size):
-                table[x] -= new[d.maps[m + x]]
-        for x in range(size):
-            belief[belief_at[r] + x] = table[x]
-
-
-@lean
 def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts):
     """Update regions begin..end that have parts."""
+    out, table = buffers.vector, buffers.table
     for r in range(begin, end):
-        if d.out_start[r + 1] > d.out_start[r]:
-            _update(g, d, r, neg, belief, belief_at, buffers, pulled, starts)
-
-
-def make_beliefs(regions: Regions, neg: FloatArray, table: FloatArray) -> tuple[FloatArray, IntArray]:
-    at = belief_offsets(regions)
-    belief = np.empty(int(at[-1]))
-    refresh(regions.graph.arrays, regions.dag, neg, belief, at, table)
-    return belief, at
+        if d.out_start[r + 1] == d.out_start[r]:
+            continue
+        first = d.out_start[r]
+        k = d.out_start[r + 1] - first
+        share = 1.0 / k
+        at = 0
+        for p in range(k):
+            e = first + p
+            starts[p] = at
+            b = belief_at[d.target[e]]
+            for y in range(d.size[d.target[e]]):
+                pulled[at + y] = belief[b + y] + neg[d.at[e] + y]
+            at += d.size[d.target[e]]
+        if d.mode[r] == STRUCT:
+            for p in range(k):
+                minmarg(g, r - len(g.cards), p, pulled, starts, out, buffers.work)
+                for y in range(d.size[d.target[first + p]]):
+                    out[y] += pulled[starts[p] + y]
+                _give(d, first + p, neg, belief, belief_at, out, pulled, starts[p], share)
+            continue
+        if d.mode[r] == TRIPLET:
+            s = d.scope_start[r]
+            ni, nj, nk = g.cards[d.scope[s]], g.cards[d.scope[s + 1]], g.cards[d.scope[s + 2]]
+            for p in range(3):
+                triplet_product(p, pulled, pulled[starts[1] :], pulled[starts[2] :], ni, nj, nk, out, table)
+                for y in range(d.size[d.target[first + p]]):
+                    out[y] += pulled[starts[p] + y]
+                _give(d, first + p, neg, belief, belief_at, out, pulled, starts[p], share)
+            continue
+        # theta_A + entering + sum_j (belief_j - m_j) = reparametrised table + sum_j belief_j
+        size = d.size[r]
+        fill(g, d, r, neg, -1, table)
+        for p in range(k):
+            own = belief[belief_at[d.target[first + p]] :]
+            m = d.map_at[first + p]
+            for x in range(size):
+                table[x] += own[d.maps[m + x]]
+        for p in range(k):
+            e = first + p
+            ny = d.size[d.target[e]]
+            m = d.map_at[e] + size
+            for y in range(ny):
+                out[y] = table[d.maps[m + y]]
+            for j in range(m + ny, m + size, ny):
+                for y in range(ny):
+                    v = table[d.maps[j + y]]
+                    out[y] = v if v < out[y] else out[y]
+            _give(d, e, neg, belief, belief_at, out, pulled, starts[p], share)
+        if belief_at[r + 1] > belief_at[r]:  # A is itself a part of larger regions: its own belief has changed
+            for p in range(k):
+                new = belief[belief_at[d.target[first + p]] :]
+                m = d.map_at[first + p]
+                for x in range(size):
+                    table[x] -= new[d.maps[m + x]]
+            for x in range(size):
+                belief[belief_at[r] + x] = table[x]

@@ -20,7 +20,7 @@ from tightmap.solvers.base import Context, Final, Init, Labels, Progress
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.clusters import pair_clusters
 from tightmap.solvers.dual import Dual, given_messages
-from tightmap.solvers.region_kernels import Buffers, certified_bound, make_buffers, round_pass
+from tightmap.solvers.region_kernels import Buffers, certified_bound, make_buffers, work
 from tightmap.solvers.region_messages import carry, from_plain, to_plain
 from tightmap.solvers.regions import Regions, build_regions
 from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
@@ -83,18 +83,17 @@ class Run(ABC):
                 self.chunk //= 2
             begin = end
 
-    def rounded(self, ahead: bool, polish: bool) -> Iterator[None]:
+    def rounded(self, action: int, polish: bool) -> Iterator[None]:
         """Label the variables one after the other, and keep the result if it is the best so far."""
         regions = self.regions
-        graph = regions.graph
+        g, d = regions.graph.arrays, regions.dag
         neg = self.neg.copy()
-        labels = np.full(graph.n, -1, dtype=np.int64)
-        held, starts = np.empty(max(1, int(graph.arrays.cards.max())) * graph.order), np.empty(graph.order, np.int64)
-        chosen = np.empty(regions.table, dtype=np.int64)
-        for begin, end in self.pieces(len(regions.dag.sequence)):
-            round_pass(graph.arrays, regions.dag, neg, ahead, labels, begin, end, self.buffers, held, starts, chosen)
+        labels = np.full(regions.graph.n, -1, dtype=np.int64)
+        unused = np.zeros(1)
+        for begin, end in self.pieces(len(d.sequence)):
+            work(g, d, neg, action, labels, unused, unused, begin, end, self.buffers)
             yield
-        self.offer(local_minimum(graph, labels) if polish else labels)
+        self.offer(local_minimum(regions.graph, labels) if polish else labels)
 
     def offer(self, labels: Labels) -> None:
         value = energy(self.regions.graph, labels)
@@ -185,10 +184,10 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), inner)
 
 
-def advance(work: Iterator[Progress | None]) -> Progress:
+def advance(stages: Iterator[Progress | None]) -> Progress:
     """Work until something is to be reported, or for about a tenth of a second."""
     clock = time.perf_counter()
-    for progress in work:
+    for progress in stages:
         if progress is not None:
             return progress
         if time.perf_counter() - clock > STEP:

@@ -11,17 +11,18 @@ the method is TRW-S.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
 from tightmap.solvers.clusters import grid_width, pair_clusters, square_clusters
 from tightmap.solvers.orders import ORDERS, node_order
-from tightmap.solvers.region_kernels import sweep
+from tightmap.solvers.region_kernels import AHEAD, BACK, BACKWARD, FORWARD, work
 from tightmap.solvers.region_run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions import build_regions
 
@@ -39,22 +40,21 @@ class SrmpRun(Run):
     """Forward and backward passes over the sequence of a region graph."""
 
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
-        yield from self._pass(True)
+        yield from self._pass(FORWARD)
         if rounding:
-            yield from self.rounded(False, polish)
-        yield from self._pass(False)
+            yield from self.rounded(BACK, polish)
+        self.low = self.regions.graph.constant + (yield from self._pass(BACKWARD))
         if rounding:
-            yield from self.rounded(True, polish)
+            yield from self.rounded(AHEAD, polish)
 
-    def _pass(self, ahead: bool) -> Iterator[None]:
-        """One pass over the sequence; yields between the pieces."""
+    def _pass(self, action: int) -> Generator[None, None, float]:
+        """One pass over the sequence; yields between the pieces; returns the bound after a backward pass."""
         g, d = self.regions.graph.arrays, self.regions.dag
-        low = []
+        low = np.zeros(1)
         for begin, end in self.pieces(len(d.sequence)):
-            low.append(sweep(g, d, self.neg, ahead, begin, end, self.buffers))
+            work(g, d, self.neg, action, d.in_start, low, low, begin, end, self.buffers)
             yield
-        if not ahead:
-            self.low = self.regions.graph.constant + math.fsum(low)
+        return float(low[0])
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import numpy as np
 from numba import njit
 
 from tightmap.graph import FloatArray, IntArray
-from tightmap.lean import lean
 from tightmap.solvers.base import Labels
-from tightmap.solvers.region_kernels import fill, make_buffers
+from tightmap.solvers.region_kernels import reparametrised
 from tightmap.solvers.regions import Regions
 
 WORK = 2_000_000_000  # table entries that one search may look at
@@ -37,18 +36,6 @@ class Pairs(NamedTuple):
     low: FloatArray  # (P,) minima
 
 
-@lean
-def _tables(g, d, neg, region, start, table, low, buffer):
-    for k in range(len(region)):
-        size = start[k + 1] - start[k]
-        fill(g, d, region[k], neg, -1, buffer)
-        least = buffer[0]
-        for x in range(size):
-            table[start[k] + x] = buffer[x]
-            least = min(least, buffer[x])
-        low[k] = least
-
-
 def reparametrised_pairs(regions: Regions, neg: FloatArray) -> Pairs:
     """Tables of all pairs; regions that compute without tables (STRUCT) are tabulated for the occasion."""
     d, cards = regions.dag, regions.graph.arrays.cards.astype(np.int64)
@@ -56,11 +43,12 @@ def reparametrised_pairs(regions: Regions, neg: FloatArray) -> Pairs:
     ends = d.scope[d.scope_start[region][:, None] + np.arange(2)].astype(np.int64)
     size = cards[ends].prod(axis=1)
     start = np.concatenate(([0], np.cumsum(size)))
-    table, low = np.empty(int(start[-1])), np.empty(len(region))
+    table = np.empty(int(start[-1]))
     whole = d._replace(mode=np.where(d.mode == 1, 2, d.mode).astype(np.uint8), size=d.size.copy())
     whole.size[region] = size
-    buffer = np.empty(max(int(size.max(initial=1)), len(make_buffers(regions).table)) + 8)
-    _tables(regions.graph.arrays, whole, neg, region, start, table, low, buffer)
+    buffer = np.empty(int(size.max(initial=1)) + 8)
+    reparametrised(regions.graph.arrays, whole, neg, region, start, table, buffer)
+    low = np.minimum.reduceat(table, start[:-1]) if len(region) else np.zeros(0)
     return Pairs(region, ends, start, table, low)
 
 
