@@ -1,0 +1,339 @@
+"""SRMP and the region graph: reparametrisation, bounds against linear programs, exactness, clusters, warm starts."""
+
+from __future__ import annotations
+
+import itertools
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import grid_model, models, random_model, tree_model
+from region_oracles import all_energies, region_polytope, reparametrised_tables
+
+import tightmap as tm
+from tightmap.energy import lower_bound, message_offsets
+from tightmap.factors.tabulate import tabulate
+from tightmap.solvers.base import Context
+from tightmap.solvers.clusters import pair_clusters, square_clusters
+from tightmap.solvers.region_kernels import certified_bound, make_buffers, marginal
+from tightmap.solvers.region_messages import carry, from_plain, to_plain
+from tightmap.solvers.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
+from tightmap.solvers.srmp import SrmpRun
+
+CLOSE = 1e-9
+
+
+def scale(value):
+    return CLOSE * (1.0 + abs(value))
+
+
+def segmentation(rng, size, labels=3):
+    """Potts on the 4-grid, and 2 x 2 factors that forbid three labels to meet (as 1000)."""
+    model = tm.Model.grid(size, size, labels)
+    model.add_unaries(rng.random((size * size, labels)) * 3)
+    model.add_potts(model.edges(), np.ones(len(model.edges())))
+    i = np.arange(size * size).reshape(size, size)
+    blocks = np.stack([i[:-1, :-1], i[:-1, 1:], i[1:, :-1], i[1:, 1:]], axis=-1).reshape(-1, 4)
+    distinct = np.array([len(set(x)) for x in itertools.product(range(labels), repeat=4)]).reshape((labels,) * 4)
+    model.add_factors(blocks, np.where(distinct >= 3, 1000.0, 0.0))
+    return model
+
+
+def bends(rng, height=3, width=4, labels=3):
+    """Second differences along rows and columns."""
+    model = tm.Model.grid(height, width, labels)
+    model.add_unaries(rng.random((height * width, labels)) * 3)
+    i = np.arange(height * width).reshape(height, width)
+    rows = np.stack([i[:, :-2], i[:, 1:-1], i[:, 2:]], axis=-1).reshape(-1, 3)
+    columns = np.stack([i[:-2], i[1:-1], i[2:]], axis=-1).reshape(-1, 3)
+    values = [np.sort(rng.random(labels) * 3) for _ in range(height * width)]
+    triples = np.concatenate((rows, columns))
+    model.add_second_difference(triples, np.ones(len(triples)), values, 1.5)
+    return model
+
+
+def run_of(graph, edges, clusters=(), iterations=0):
+    run = SrmpRun(build_regions(graph, edges, clusters), Context())
+    for _ in range(iterations):
+        for _ in run.iteration(False, False):
+            pass
+    return run
+
+
+# ------------------------------------------------------------------------------------------------- structure
+
+
+def test_full_edges_are_the_largest_factors_inside():
+    model = tm.Model([2] * 5)
+    t = np.random.default_rng(0).random
+    model.add_factors([[0, 1, 2, 3]], t((2,) * 4))
+    model.add_factors([[0, 1, 2]], t((2,) * 3))
+    model.add_factors([[0, 1], [2, 3]], t((2, 2, 2)))
+    model.add_factors([[3, 4]], t((2, 2)))
+    regions = build_regions(model.graph(), "full")
+    d = regions.dag
+    scopes = [tuple(regions.scope(r).tolist()) for r in range(len(d.mode))]
+    edges = {(scopes[a], scopes[b]) for a, b in zip(d.source, d.target, strict=True)}
+    assert edges == {
+        ((0, 1, 2, 3), (0, 1, 2)),
+        ((0, 1, 2, 3), (2, 3)),
+        ((0, 1, 2), (0, 1)),
+        ((0, 1, 2), (2,)),
+        ((0, 1), (0,)),
+        ((0, 1), (1,)),
+        ((2, 3), (2,)),
+        ((2, 3), (3,)),
+        ((3, 4), (3,)),
+        ((3, 4), (4,)),
+    }
+
+
+@given(models())
+def test_plain_layout_is_that_of_the_certificate(model):
+    graph = model.graph()
+    regions = build_regions(graph, "minimal")
+    assert regions.entries == int(message_offsets(graph)[-1])
+    if graph.m:
+        messages = np.random.default_rng(1).normal(size=regions.entries)
+        bound, _ = certified_bound(regions, from_plain(regions, messages))
+        assert bound == pytest.approx(lower_bound(graph, messages), rel=1e-9, abs=1e-9)
+        np.testing.assert_array_equal(to_plain(regions, -messages), messages)
+
+
+def test_structured_factors_are_never_tables():
+    rng = np.random.default_rng(0)
+    graph = bends(rng).graph()
+    modes = build_regions(graph, "full").dag.mode
+    assert (modes[graph.n :] == STRUCT).all()
+    model = tm.Model([2] * 30)
+    model.add_unaries(rng.random((30, 2)))
+    model.add_pn_potts(np.arange(30)[None], [1.0], np.zeros(2), disagreement=5.0)
+    model.add_potts([[0, 1], [1, 2]], [1.0, 1.0])
+    regions = build_regions(model.graph(), "full")
+    assert 2.0**30 > LARGEST_TABLE and regions.table <= LARGEST_TABLE
+    assert tm.solve(model, "srmp").status is tm.Status.OPTIMAL
+
+
+@given(models(max_order=4))
+def test_tabulate_agrees_with_the_definition(model):
+    graph = model.graph()
+    for f in range(graph.m):
+        _, table = naive.dense_factor(graph, f)
+        out = np.full(table.size + 8, np.nan)
+        assert tabulate(graph.arrays, f, out) == table.size
+        np.testing.assert_allclose(out[: table.size], table.ravel(), rtol=1e-12, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_marginals_of_clusters(seed):
+    """Triplets and squares (with any of their pairs missing) against dense tables, free and with labels fixed."""
+    rng = np.random.default_rng(seed)
+    n = 3 if seed % 3 == 0 else 4
+    cards = rng.integers(2, 5, size=n)
+    model = tm.Model(cards)
+    pairs = [p for p in itertools.combinations(range(n), 2) if n == 3 or rng.random() < 0.8]
+    if {i for p in pairs for i in p} != set(range(n)):
+        pairs = list(itertools.combinations(range(n), 2))
+    for p in pairs:
+        model.add_factors([p], rng.normal(size=tuple(cards[list(p)])))
+    graph = model.graph()
+    regions = build_regions(graph, "full", [tuple(range(n))])
+    d, r = regions.dag, graph.n + graph.m
+    assert d.mode[r] == (TRIPLET if n == 3 else SQUARE)
+    neg = rng.normal(size=regions.entries)
+    buffers = make_buffers(regions)
+    labels = np.where(rng.random(n) < 0.5, rng.integers(0, cards), -1)
+    tables = reparametrised_tables(regions, neg)
+    for e in regions.children(r):
+        part = tables[int(d.target[e])][0]
+        own = neg[d.at[e] : d.at[e] + d.size[d.target[e]]]
+        shape = [cards[i] if i in part else 1 for i in range(n)]
+        table = tables[r][1] - own.reshape(shape)
+        rest = tuple(i for i in range(n) if i not in part)
+        marginal(graph.arrays, d, e, neg, labels, False, buffers)
+        np.testing.assert_allclose(buffers.vector[: own.size], table.min(axis=rest).ravel(), atol=1e-12)
+        agree = tuple(slice(None) if l < 0 else slice(l, l + 1) for l in labels)
+        held = np.full(table.shape, np.inf)
+        held[agree] = table[agree]
+        marginal(graph.arrays, d, e, neg, labels, True, buffers)
+        np.testing.assert_allclose(buffers.vector[: own.size], held.min(axis=rest).ravel(), atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------- bounds
+
+
+@given(models(max_order=4), st.sampled_from(("minimal", "full")), st.booleans(), st.integers(0, 3))
+@settings(max_examples=80)
+def test_reparametrisation_and_certificate(model, edges, clusters, iterations):
+    """After any number of iterations the tables still add up to the energy, and the bound is the sum of their minima."""
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    run = run_of(graph, edges, pair_clusters(graph) if clusters else (), iterations)
+    run.neg += np.random.default_rng(0).normal(size=len(run.neg)) * (iterations == 0)
+    tables = reparametrised_tables(run.regions, run.neg)
+    x = np.random.default_rng(1).integers(0, graph.arrays.cards)
+    total = graph.constant + sum(t[tuple(x[i] for i in scope)] for scope, t in tables)
+    exact = naive.graph_energy(graph, x)
+    assert total == pytest.approx(exact, abs=1e-9 * (1 + abs(exact) + graph.hard * len(tables)))
+    minima = graph.constant + sum(t.min() for _, t in tables)
+    bound, raw = certified_bound(run.regions, run.neg)
+    assert raw == pytest.approx(minima, abs=1e-9 * (1 + abs(minima) + graph.hard * len(tables)))
+    if graph.quantum == 0.0:
+        assert bound <= raw
+
+
+@given(models(max_variables=5, max_order=3, tidy=True), st.sampled_from(("minimal", "full")), st.booleans())
+@settings(max_examples=40)
+def test_bound_rises_to_at_most_the_linear_program(model, edges, clusters):
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    run = run_of(graph, edges, pair_clusters(graph) if clusters else ())
+    program = region_polytope(run.regions)
+    before = -np.inf
+    for _ in range(15):
+        for _ in run.iteration(False, False):
+            pass
+        _, raw = certified_bound(run.regions, run.neg)
+        assert run.low == pytest.approx(raw, abs=1e-9 * (1 + abs(raw)))  # the running value is the certificate's
+        assert raw >= before - scale(raw)
+        assert raw <= program + 1e-7 * (1 + abs(program))
+        before = raw
+    assert program <= all_energies(model).min() + 1e-7 * (1 + abs(program))
+
+
+def test_minimal_edges_stand_for_the_local_polytope():
+    for seed in range(5):
+        graph = random_model(np.random.default_rng(seed), order=3, tidy=True).graph()
+        assert region_polytope(build_regions(graph, "minimal")) == pytest.approx(naive.local_polytope(graph), abs=1e-7)
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_exact_on_forests(order):
+    for seed in range(8):
+        model = tree_model(np.random.default_rng(seed), n=7, order=order)
+        best = all_energies(model).min()
+        for edges in ("minimal", "full"):
+            result = tm.solve(model, "srmp", edges=edges)
+            assert result.status is tm.Status.OPTIMAL
+            assert result.energy == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic", "dense"])
+def test_equals_trws_on_pairwise_models(kind):
+    model = grid_model(np.random.default_rng(3), 5, 6, 3, kind, integral=False)
+    for iterations in (1, 2, 4):
+        a = tm.solve(model, "srmp", max_iterations=iterations)
+        b = tm.solve(model, "trws", max_iterations=iterations)
+        if a.status is not tm.Status.OPTIMAL and b.status is not tm.Status.OPTIMAL:
+            assert a.lower_bound == pytest.approx(b.lower_bound, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------- tightening
+
+
+def test_full_edges_close_the_gap_of_segmentations():
+    closed = 0
+    for seed in range(4):
+        model = segmentation(np.random.default_rng(seed), 7)
+        full = tm.solve(model, "srmp")
+        minimal = tm.solve(model, "srmp", edges="minimal", max_iterations=300)
+        assert full.lower_bound >= minimal.lower_bound - scale(full.lower_bound)
+        closed += full.status is tm.Status.OPTIMAL and minimal.status is not tm.Status.OPTIMAL
+    assert closed >= 2
+
+
+def frustrated_grid(rng, size=4, labels=3):
+    model = tm.Model.grid(size, size, labels)
+    model.add_unaries(rng.random((size * size, labels)) * 0.3)
+    model.add_potts(model.edges(), rng.normal(size=len(model.edges())))
+    return model
+
+
+def test_squares_raise_the_bound_of_frustrated_grids():
+    closed = 0
+    for seed in range(4):
+        model = frustrated_grid(np.random.default_rng(seed), 3)
+        graph = model.graph()
+        assert len(square_clusters(graph)) == 4
+        plain = tm.solve(model, "srmp")
+        squares = tm.solve(model, "srmp", clusters="squares")
+        program = region_polytope(build_regions(graph, "full", square_clusters(graph)))
+        best = all_energies(model).min()
+        assert plain.lower_bound - scale(best) <= squares.lower_bound <= program + 1e-7
+        assert squares.lower_bound <= best + scale(best)
+        closed += squares.status is tm.Status.OPTIMAL and plain.status is not tm.Status.OPTIMAL
+    assert closed >= 2
+
+
+def test_squares_are_found_in_edge_lists_too():
+    rng = np.random.default_rng(0)
+    grid = frustrated_grid(rng, 5)
+    flat = tm.Model(np.full(25, 3))
+    flat.add_potts(grid.edges(), np.ones(40))
+    assert square_clusters(flat.graph()) == square_clusters(grid.graph())
+    loose = tm.Model([2] * 5)
+    loose.add_potts([[0, 1], [1, 4], [0, 3]], np.ones(3))
+    with pytest.raises(tm.ModelError, match="grid"):
+        tm.solve(loose, "srmp", clusters="squares")
+
+
+def test_pairs_make_rows_of_triples_exact():
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        model = bends(rng, 1, 7)  # one row: a junction tree of pairs
+        assert len(pair_clusters(model.graph())) == 4
+        result = tm.solve(model, "srmp", clusters="pairs")
+        assert result.status is tm.Status.OPTIMAL
+        assert result.energy == pytest.approx(all_energies(model).min(), abs=1e-9)
+    model = bends(rng, 3, 3)
+    graph = model.graph()
+    plain, pairs = tm.solve(model, "srmp"), tm.solve(model, "srmp", clusters="pairs")
+    assert plain.lower_bound - 1e-9 <= pairs.lower_bound
+    assert pairs.lower_bound <= region_polytope(build_regions(graph, "full", pair_clusters(graph))) + 1e-7
+
+
+# ------------------------------------------------------------------------------------------------- warm starts
+
+
+@given(models(max_order=4, tidy=True), st.booleans())
+@settings(max_examples=30)
+def test_messages_carry_over_to_larger_region_graphs(model, full):
+    """Adding regions between the ends of an edge reroutes its message and changes no bound and no energy."""
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    small = run_of(graph, "minimal", iterations=3)
+    large = build_regions(graph, "full" if full else "minimal", pair_clusters(graph, shared=1))
+    neg = carry(small.regions, small.neg, large)
+    _, before = certified_bound(small.regions, small.neg)
+    _, after = certified_bound(large, neg)
+    x = np.random.default_rng(1).integers(0, graph.arrays.cards)
+    total = graph.constant + sum(t[tuple(x[i] for i in s)] for s, t in reparametrised_tables(large, neg))
+    assert total == pytest.approx(naive.graph_energy(graph, x), abs=1e-9 * (1 + abs(total)))
+    assert after == pytest.approx(before, abs=1e-9 * (1 + abs(before)))
+
+
+def test_any_dual_method_starts_where_another_ended():
+    model = frustrated_grid(np.random.default_rng(5), 4)
+    methods = ("trws", "srmp", "mplp", "mplp-c")
+    first = {m: tm.solve(model, m, max_iterations=12) for m in methods}
+    for a in methods:
+        for b in methods:
+            result = tm.solve(model, b, init=first[a], max_iterations=1)
+            assert result.lower_bound >= first[a].lower_bound - 1e-9 or a == "mplp-c"  # clusters stay behind
+    again = tm.solve(model, "mplp-c", init=first["mplp-c"], max_iterations=1)
+    assert again.lower_bound >= first["mplp-c"].lower_bound - 1e-9
+
+
+def test_options_are_checked():
+    model = frustrated_grid(np.random.default_rng(0))
+    for options in ({"edges": "some"}, {"clusters": "cubes"}, {"order": "x"}, {"rounding": 0}, {"tolerance": -1.0}):
+        with pytest.raises(tm.OptionError):
+            tm.solve(model, "srmp", **options)
