@@ -24,10 +24,10 @@ def carry(old: Regions, messages: FloatArray, new: Regions) -> FloatArray:
     same = new_key[where] == key
     length = a.size[a.target]
     _copy(messages, a.at[same], out, b.at[where[same]], length[same])
-    for e in np.flatnonzero(~same):
-        vector = messages[a.at[e] : a.at[e] + length[e]]
-        if vector.any():
-            _push(new, out, int(a.source[e]), int(a.target[e]), vector)
+    lost = np.flatnonzero(~same)
+    if len(lost):
+        cards = new.graph.arrays.cards
+        _push(cards, b, out, a.source[lost], a.target[lost], a.at[lost], messages, np.empty(64, np.int64))
     return out
 
 
@@ -38,22 +38,44 @@ def _copy(old, start, new, to, length):
             new[to[e] + s] = old[start[e] + s]
 
 
-def _push(regions: Regions, out: FloatArray, source: int, target: int, vector: FloatArray) -> None:
-    """Add a message from a region to a part of it, along edges."""
-    d = regions.dag
-    wanted = regions.scope(target)
-    while source != target:
-        inside = [e for e in regions.children(source) if np.isin(wanted, regions.scope(int(d.target[e]))).all()]
-        exact = [e for e in inside if d.target[e] == target]
-        e = exact[0] if exact else inside[0]
-        child = int(d.target[e])
-        scope, cards = regions.scope(child), regions.graph.arrays.cards
-        grid = np.indices(tuple(int(cards[i]) for i in scope)).reshape(len(scope), -1)
-        index = np.zeros(grid.shape[1], dtype=np.int64)
-        for i in wanted:
-            index = index * int(cards[i]) + grid[int(np.flatnonzero(scope == i)[0])]
-        out[d.at[e] : d.at[e] + d.size[child]] += vector[index]
-        source = child
+@njit(cache=True)
+def _inside(d, part, whole):
+    """Are all variables of region ``part`` in region ``whole``?"""
+    for p in range(d.scope_start[part], d.scope_start[part + 1]):
+        found = False
+        for q in range(d.scope_start[whole], d.scope_start[whole + 1]):
+            found |= d.scope[q] == d.scope[p]
+        if not found:
+            return False
+    return True
+
+
+@njit(cache=True)
+def _push(cards, d, out, sources, targets, starts, messages, digits):
+    """Add messages from regions to parts of them, along edges: down through regions that lie between."""
+    for k in range(len(sources)):
+        source, target = sources[k], targets[k]
+        while source != target:
+            e = -1
+            for o in range(d.out_start[source], d.out_start[source + 1]):
+                if d.target[o] == target or (e < 0 and _inside(d, target, d.target[o])):
+                    e = o
+            child = d.target[e]
+            first = d.scope_start[child]
+            arity = d.scope_start[child + 1] - first
+            for y in range(d.size[child]):
+                rest = y
+                for p in range(arity - 1, -1, -1):
+                    digits[p] = rest % cards[d.scope[first + p]]
+                    rest //= cards[d.scope[first + p]]
+                x = 0
+                for q in range(d.scope_start[target], d.scope_start[target + 1]):
+                    i = d.scope[q]
+                    for p in range(arity):
+                        if d.scope[first + p] == i:
+                            x = x * cards[i] + digits[p]
+                out[d.at[e] + y] += messages[starts[k] + x]
+            source = child
 
 
 def from_plain(regions: Regions, messages: FloatArray) -> FloatArray:
