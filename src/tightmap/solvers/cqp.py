@@ -15,106 +15,110 @@ F(x) minus the Frank-Wolfe gap.  It is evaluated in float64 with an allowance fo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from tightmap.energy import UNIT, certify, energy
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, workspace
+from tightmap.factors.kernels import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.factors.tabulate import tabulate
-from tightmap.graph import Arrays, Graph
+from tightmap.graph import Arrays, Graph, IntArray
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import local_minimum, round_and_descend
-from tightmap.solvers.descent import PAIRWISE, PLAIN, PROJECTED, REFRESH, Descent, limit_threads
+from tightmap.solvers.descent import PAIRWISE, PLAIN, PROJECTED, REFRESH, Descent
 from tightmap.solvers.multistart import Relaxed, check_search
 from tightmap.solvers.soften import softened
 
 STEPS = {"plain": PLAIN, "pairwise": PAIRWISE, "projected": PROJECTED}
 POLISH = 3  # rounds of row and column medians
+CHUNK = 4_000_000  # table entries in memory at a time
 
 
-@njit(cache=True, nogil=True)
-def _shift(table, medians):
-    """Subtract from every row, then from every column, its median or its minimum, in place."""
-    for s in range(table.shape[0]):
-        table[s, :] -= np.median(table[s, :]) if medians else table[s, :].min()
-    for t in range(table.shape[1]):
-        table[:, t] -= np.median(table[:, t]) if medians else table[:, t].min()
-
-
-@njit(cache=True, nogil=True)
-def _dominate(table, d):
-    """d[:rows] and d[rows:]: half the absolute row and column sums of the table without its separable part."""
-    rows, columns = table.shape
-    low = table.copy()
-    _shift(low, False)
-    left = np.abs(low)
-    middle = table.copy()
+def _dominating(tables: Vector) -> tuple[Vector, Vector]:
+    """Half the absolute row and column sums of (k, rows, columns) tables without their separable parts."""
+    left = np.abs(_shifted(tables, np.min))
+    middle = tables
     for _ in range(POLISH):
-        _shift(middle, True)
-        if np.abs(middle).sum() < left.sum():
-            left = np.abs(middle)
-    for s in range(rows):
-        d[s] = 0.5 * left[s, :].sum()
-    for t in range(columns):
-        d[rows + t] = 0.5 * left[:, t].sum()
+        middle = _shifted(middle, np.median)
+        better = np.abs(middle).sum(axis=(1, 2)) < left.sum(axis=(1, 2))
+        left[better] = np.abs(middle[better])
+    return 0.5 * left.sum(axis=2), 0.5 * left.sum(axis=1)
 
 
-@njit(cache=True, nogil=True)
-def convexity(g, d, size, scratch):
-    """Fill d, and size[i] >= every number that enters a derivative of variable i through its factors.
+def _shifted(tables: Vector, reduce: Callable[..., Vector]) -> Vector:
+    """The tables with ``reduce`` of every row, then of every column, taken off."""
+    tables = tables - reduce(tables, axis=2, keepdims=True)
+    return tables - reduce(tables, axis=1, keepdims=True)
 
-    Tables that differ only by their weight are looked at once in a row.
+
+def _tables(g: Arrays, factors: IntArray, shape: tuple[int, int]) -> Vector:
+    """(k, rows, columns) tables of factors of one shape, weights of size 1 (their signs count)."""
+    out = np.empty((len(factors), shape[0] * shape[1]))
+    gap = np.abs(np.subtract.outer(np.arange(float(shape[0])), np.arange(float(shape[1])))).ravel()
+    for kind in np.unique(g.kind[factors]):
+        own = np.flatnonzero(g.kind[factors] == kind)
+        at = g.param[factors[own]]
+        if kind == POTTS:
+            out[own] = gap > 0.0
+        elif kind == LINEAR or kind == QUADRATIC:
+            out[own] = np.minimum(gap if kind == LINEAR else gap**2, g.params[at][:, None])
+        elif kind == DENSE:
+            out[own] = g.params[at[:, None] + np.arange(out.shape[1])]
+        else:
+            for k in own:
+                tabulate(g, factors[k], out[k])
+                out[k] /= g.weight[factors[k]]
+    return out.reshape(-1, *shape) * np.sign(g.weight[factors])[:, None, None]
+
+
+def convex_diagonal(g: Arrays) -> tuple[Vector, Vector]:
+    """(d, size) of a pairwise model; size[i] >= every number that enters a derivative of variable i by its factors.
+
+    Tables that differ by the size of their weights only are looked at once.  d is rounded up, so that it dominates.
     """
-    buffer = np.empty(scratch)
-    unit = np.empty(2 * max(2, g.cards.max()))
-    seen = -1
-    largest = 0.0
-    for f in range(len(g.kind)):
-        i = g.scope[g.scope_start[f]]
-        j = g.scope[g.scope_start[f] + 1]
-        ci = g.cards[i]
-        cj = g.cards[j]
-        w = abs(g.weight[f])
-        if w == 0.0:
-            continue
-        if g.kind[f] == POTTS:
-            for s in range(min(ci, cj)):
-                d[g.offset[i] + s] += 0.5 * w
-                d[g.offset[j] + s] += 0.5 * w
-            size[i] += w
-            size[j] += w
-            continue
-        same = seen >= 0 and g.kind[seen] == g.kind[f] and g.param[seen] == g.param[f] and g.iparam[seen] == g.iparam[f]
-        if same:
-            a = g.scope_start[seen]
-            same = g.cards[g.scope[a]] == ci and g.cards[g.scope[a + 1]] == cj
-            same = same and (g.weight[seen] > 0.0) == (g.weight[f] > 0.0)
-        if not same:
-            entries = tabulate(g, f, buffer)
-            table = buffer[:entries].reshape(ci, cj) / w
-            largest = np.abs(table).max()
-            if g.kind[f] == LINEAR or g.kind[f] == QUADRATIC:
-                largest = max(largest, float(max(ci, cj)) ** 2)  # prefix sums of t^2 x
-            _dominate(table, unit)
-            seen = f
-        for s in range(ci):
-            d[g.offset[i] + s] += w * unit[s]
-        for t in range(cj):
-            d[g.offset[j] + t] += w * unit[ci + t]
-        size[i] += w * largest
-        size[j] += w * largest
-
-
-def convex_diagonal(arrays: Arrays) -> tuple[Vector, Vector]:
-    """(d, size) of a pairwise model: see ``convexity``; d is rounded up so that it dominates despite rounding."""
-    d, size = np.zeros(len(arrays.unary)), np.zeros(len(arrays.cards))
-    pairs = arrays.cards[arrays.scope].astype(np.int64).reshape(-1, 2)
-    convexity(arrays, d, size, max(workspace(arrays), int(pairs.prod(axis=1).max(initial=1))))
+    d, size = np.zeros(len(g.unary)), np.zeros(len(g.cards))
+    ends = g.scope.reshape(-1, 2)
+    key = np.stack((g.kind, g.param, g.iparam, *g.cards[ends].T, np.sign(g.weight)), axis=1).astype(np.int64)
+    key[g.kind == POTTS, 1:3] = 0
+    unique, first, group = np.unique(key[g.weight != 0.0], axis=0, return_index=True, return_inverse=True)
+    active = np.flatnonzero(g.weight)
+    group = group.reshape(-1)
+    first = active[first]
+    for shape in {(int(r[3]), int(r[4])) for r in unique}:
+        these = np.flatnonzero((unique[:, 3] == shape[0]) & (unique[:, 4] == shape[1]))
+        per = max(1, CHUNK // (shape[0] * shape[1]))
+        for begin in range(0, len(these), per):
+            some = these[begin : begin + per]
+            tables = _tables(g, first[some], shape)
+            largest = np.abs(tables).max(axis=(1, 2))
+            smooth = np.isin(g.kind[first[some]], (LINEAR, QUADRATIC))
+            largest[smooth] = np.maximum(largest[smooth], float(max(shape)) ** 2)  # prefix sums of t^2 x
+            place = np.full(len(unique), -1)
+            place[some] = np.arange(len(some))
+            mine = np.flatnonzero(place[group] >= 0)
+            which, factors = place[group[mine]], active[mine]
+            w = np.abs(g.weight[factors])
+            for p, sums in enumerate(_dominating(tables)):
+                nodes = ends[factors, p]
+                np.add.at(size, nodes, w * largest[which])
+                _add_rows(d, g, nodes, w, sums, which)
     return d * (1.0 + 1e-10), size
+
+
+def _add_rows(d: Vector, g: Arrays, nodes: IntArray, w: Vector, sums: Vector, which: IntArray) -> None:
+    """d_i += w * sums[which] for every factor: one table after the other where they are few."""
+    labels = np.arange(sums.shape[1])
+    if len(sums) > 16:
+        np.add.at(d, g.offset[nodes][:, None] + labels, w[:, None] * sums[which])
+        return
+    for k, row in enumerate(sums):
+        own = which == k
+        weight = np.bincount(nodes[own], w[own], len(g.cards))
+        touched = np.flatnonzero(weight)
+        d[g.offset[touched][:, None] + labels] += weight[touched][:, None] * row
 
 
 def convex_bound(graph: Graph, arrays: Arrays, d: Vector, size: Vector, x: Vector, grad: Vector) -> float:
@@ -174,7 +178,6 @@ class CQP(Solver):
         check_search(self.name, self.line_search, self.tolerance, self.iterations, self.hard_cost)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        limit_threads(graph)
         arrays = softened(graph, self.hard_cost)
         d, size = convex_diagonal(arrays)
         rule = STEPS[self.steps]

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numba
 import numpy as np
 
-from tightmap.energy import BLOCK as FACTOR_BLOCK
-from tightmap.energy import gradient, multilinear_energy
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays, Graph
 from tightmap.solvers import segment as kernels
@@ -27,14 +27,8 @@ from tightmap.solvers.line_search import Segment, quadratic, sample_points, segm
 PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
 REFRESH = 100  # iterations after which gradient and value are computed afresh, so that rounding errors do not add up
 STALL_SPAN, STALL_SIZE = 10, 1e-9  # converged when the value falls by less than this part of itself over the span
-SMALL = 1 << 16  # entries of x
+SMALL = 1 << 16  # entries of x below which one thread is quicker than two
 BETA_RANGE = 1e3  # spectral steps stay within this factor of 1 / scale
-
-
-def limit_threads(graph: Graph) -> None:
-    """One thread for the run where waking others costs more than they save; the driver restores the count."""
-    if len(graph.arrays.unary) < SMALL:
-        numba.set_num_threads(1)
 
 
 class Descent:
@@ -62,15 +56,27 @@ class Descent:
         self.line_search, self.spectral, self.tolerance, self.iterations = line_search, spectral, tolerance, iterations
         self.diagonal = np.zeros(0) if diagonal is None else diagonal
         self.order = graph.order
-        self.searched = _with_arrays(graph, arrays)
         self.scratch = workspace(arrays)
         size, n = len(arrays.unary), graph.n
         self.x, self.grad = np.zeros(size), np.zeros(size)
         self.r, self.h = np.zeros(size), np.zeros(size)
         self.moved, self.touched = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
         self.sums = np.zeros(((n + kernels.BLOCK - 1) // kernels.BLOCK, 3))
+        self.factor_blocks = (graph.m + kernels.BLOCK - 1) // kernels.BLOCK
         self.points = sample_points(self.order)
         self.count = 0
+        threads = 1 if size < SMALL else numba.get_num_threads()
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.threads = threads
+
+    def _run(self, kernel: Callable[..., None], blocks: int, *arguments: Any) -> None:
+        """A kernel on all blocks: kernels release the interpreter lock, so plain threads share them."""
+        if self.pool is None:
+            kernel(0, blocks, *arguments)
+            return
+        pieces = min(blocks, 4 * self.threads)
+        cuts = [blocks * k // pieces for k in range(pieces + 1)]
+        list(self.pool.map(lambda k: kernel(cuts[k], cuts[k + 1], *arguments), range(pieces)))
 
     # --------------------------------------------------------------------------------------------- one start
 
@@ -90,20 +96,29 @@ class Descent:
             # E = constant + <unary, x> + <H x, x> / 2 and its gradient is unary + H x; d adds to both
             self.moved[:] = 1
             self.grad[:] = 0.0
-            kernels.respond(g, self.x, self.grad, self.moved, self.touched, self.diagonal, self.scratch, self.sums)
+            self._respond(self.x, self.grad)
             linear = g.unary - self.diagonal if len(self.diagonal) else g.unary
             self.value = self.graph.constant + _dot(linear, self.x) + 0.5 * float(self.sums[:, 0].sum())
             self.grad += linear
         else:
-            self.grad[:] = gradient(self.searched, self.x)
-            self.value = multilinear_energy(self.searched, self.x)
+            # along the segment from 0 to x every factor goes from 0 to its energy (h is 0: only pairs use it)
+            self.moved[:] = 1
+            unit = np.ones(1)
+            total = np.zeros((self.factor_blocks, 1))
+            self._run(kernels.sample, len(total), g, self.h, self.x, self.moved, unit, self.scratch, total)
+            self.value = self.graph.constant + _dot(g.unary, self.x) + float(total.sum())
+            self.grad[:] = g.unary
+            self._regradient()
         self.alpha = 0.0
         self.r[:] = 0.0
         self.moved[:], self.touched[:] = 0, 1
 
     def settle(self) -> Vector:
         """Take the pending step; the vectors after it."""
-        kernels.settle(self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha)
+        self._run(
+            kernels.settle, len(self.sums), self.arrays,
+            self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha,
+        )  # fmt: skip
         self.alpha = 0.0
         return self.x
 
@@ -118,9 +133,9 @@ class Descent:
             self.refresh()
         if self.line_search == "diminishing" and self.rule == PROJECTED:
             self.beta = 1.0 / (self.scale * math.sqrt(self.count + 1.0))
-        kernels.direct(
-            self.arrays, self.x, self.grad, self.r, self.h, self.moved, self.touched,
-            self.alpha, self.rule, self.beta, self.sums,
+        self._run(
+            kernels.direct, len(self.sums), self.arrays,
+            self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha, self.rule, self.beta, self.sums,
         )  # fmt: skip
         self.alpha = 0.0
         self.gap, slope, square = (float(v) for v in self.sums.sum(axis=0))
@@ -134,9 +149,23 @@ class Descent:
         self.count += 1
         return True
 
+    def _respond(self, vectors: Vector, out: Vector) -> None:
+        """out = H vectors for the moved variables' neighbours, sums = <vectors, out>."""
+        self._run(
+            kernels.respond, len(self.sums), self.arrays,
+            vectors, out, self.moved, self.touched, self.diagonal, self.scratch, self.sums,
+        )  # fmt: skip
+
+    def _regradient(self) -> None:
+        """The gradient at x around moved variables, sums = <r, its change>."""
+        self._run(
+            kernels.regradient, len(self.sums), self.arrays,
+            self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums,
+        )  # fmt: skip
+
     def _pairs(self, slope: float, square: float) -> tuple[float, float]:
         """Line search with h = H r; the step stays pending until the next direction is chosen."""
-        kernels.respond(self.arrays, self.r, self.h, self.moved, self.touched, self.diagonal, self.scratch, self.sums)
+        self._respond(self.r, self.h)
         bend = float(self.sums[:, 0].sum())
         self.alpha, change = self._step(quadratic(slope, 0.5 * bend))
         self._spectral_step(square, bend)
@@ -145,15 +174,14 @@ class Descent:
     def _any_order(self, slope: float, square: float) -> tuple[float, float]:
         """Line search by sampling the energy; then the gradient is computed where it has changed."""
         g = self.arrays
-        blocks = (self.graph.m + FACTOR_BLOCK - 1) // FACTOR_BLOCK
-        sums = np.zeros((blocks, len(self.points)))
-        kernels.sample(g, self.x, self.r, self.moved, self.points, self.scratch, sums)
+        sums = np.zeros((self.factor_blocks, len(self.points)))
+        self._run(kernels.sample, len(sums), g, self.x, self.r, self.moved, self.points, self.scratch, sums)
         values = sums.sum(axis=0) + self.points * _dot(g.unary, self.r)
         alpha, change = self._step(segment(self.order, slope, values))
         if alpha > 0.0:
             self.alpha = alpha
             self.settle()
-            kernels.regradient(g, self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums)
+            self._regradient()
             self._spectral_step(square, float(self.sums[:, 0].sum()) / alpha)
         return alpha, change
 
@@ -179,11 +207,6 @@ class Descent:
         if self.line_search == "diminishing" or len(self.values) <= STALL_SPAN:
             return False
         return max(self.values) - min(self.values) < STALL_SIZE * (1.0 + abs(self.values[-1]))
-
-
-def _with_arrays(graph: Graph, arrays: Arrays) -> Graph:
-    """The graph with the arrays of the search, for functions that take a Graph."""
-    return graph if arrays is graph.arrays else replace(graph, arrays=arrays)
 
 
 def _typical_range(g: Arrays, grad: Vector) -> float:

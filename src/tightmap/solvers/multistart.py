@@ -22,7 +22,7 @@ from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import round_and_descend
-from tightmap.solvers.descent import Descent, limit_threads
+from tightmap.solvers.descent import Descent
 
 
 @dataclass
@@ -76,7 +76,6 @@ class MultiStart(Solver):
         """The descent that every start goes through."""
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        limit_threads(graph)
         state = State(graph, self.descent(graph), self._starts(graph, init, context.rng()))
         self._next(state)
         return state

@@ -9,14 +9,14 @@ Most variables are soon at a vertex that their gradient does not leave.  ``moved
 ``touched`` those with a moved neighbour; everything else is skipped, exactly: a variable whose gradient and vector are
 unchanged has the same direction, and r = 0 does not depend on the length of the gradient step.
 
-Sums are collected per block of variables and added in one order, so that results do not depend on the number of
-threads.
+Every kernel works on a range of blocks of variables (or of factors) and leaves one row of sums per block, so that any
+number of threads can share the blocks and the sums are added in one order.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from tightmap.factors.difference import difference_contract
 from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract
@@ -85,14 +85,14 @@ def _projected(o, c, x, grad, r, beta, work):
         r[o + s] = (v if v > 0.0 else 0.0) - x[o + s]
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def direct(g, x, grad, r, h, moved, touched, alpha, rule, beta, sums):
+@njit(cache=True, nogil=True)
+def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rule, beta, sums):
     """Pass 1: take the step that is pending, then choose the direction of every variable.
 
     sums[block] = (Frank-Wolfe gap, <g, r>, <r, r>).
     """
     n = len(g.cards)
-    for b in prange(len(sums)):
+    for b in range(first_block, last_block):
         work = np.empty(256)
         gap = 0.0
         slope = 0.0
@@ -142,11 +142,11 @@ def direct(g, x, grad, r, h, moved, touched, alpha, rule, beta, sums):
         sums[b, 2] = square
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def settle(g, x, grad, r, h, moved, touched, alpha):
+@njit(cache=True, nogil=True)
+def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
     """Take the pending step without choosing a new direction."""
     n = len(g.cards)
-    for b in prange((n + BLOCK - 1) // BLOCK):
+    for b in range(first_block, last_block):
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
             _advance(g, i, x, grad, r, h, moved, touched, alpha)
 
@@ -164,8 +164,8 @@ def _apply_sum(kind, limit, c, total, row, work):
         difference_contract(c, c, 1.0, kind == QUADRATIC, limit, total, 0, row, work)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def respond(g, r, h, moved, touched, diagonal, scratch, sums):
+@njit(cache=True, nogil=True)
+def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch, sums):
     """Pass 2 for models of pairs: h = H r, with 2 diag(diagonal) added to H; sums[block] = <r, h>.
 
     Rows of h are written where ``touched`` says so, which are those of variables with a moved neighbour.
@@ -174,7 +174,7 @@ def respond(g, r, h, moved, touched, diagonal, scratch, sums):
     """
     n = len(g.cards)
     convex = len(diagonal) > 0
-    for b in prange(len(sums)):
+    for b in range(first_block, last_block):
         work = np.empty(scratch)
         total = np.empty(scratch)
         start = np.empty(128, np.int64)
@@ -197,7 +197,8 @@ def respond(g, r, h, moved, touched, diagonal, scratch, sums):
                     continue
                 if touched[i] == 0:
                     touched[i] = 1
-                    row[:] = 0.0
+                    for s in range(c):
+                        row[s] = 0.0
                 at = g.offset[j]
                 kind = g.kind[f]
                 w = g.weight[f]
@@ -222,11 +223,11 @@ def respond(g, r, h, moved, touched, diagonal, scratch, sums):
         sums[b, 0] = bend
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def sample(g, x, r, moved, points, scratch, sums):
+@njit(cache=True, nogil=True)
+def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
     """Pass 2 for any order: sums[block, q] = E(x + points[q] r) - E(x) of the factors in the block."""
     m = len(g.kind)
-    for b in prange(len(sums)):
+    for b in range(first_block, last_block):
         work = np.empty(scratch)
         out = np.empty(scratch)
         start = np.empty(128, np.int64)
@@ -254,8 +255,10 @@ def sample(g, x, r, moved, points, scratch, sums):
                     for s in range(g.cards[g.scope[p]]):
                         vectors[start[p - first] + s] = x[o + s] + alpha * r[o + s]
                 c = g.cards[g.scope[first]]
-                out[:c] = 0.0
-                contract(g, f, 0, vectors, start, out, work)
+                for s in range(c):
+                    out[s] = 0.0
+                # the types of the lists of neighbours, so that one compiled contract serves all kernels
+                contract(g, np.int32(f), np.int8(0), vectors, start, out, work)
                 value = 0.0
                 for s in range(c):
                     value += out[s] * vectors[s]
@@ -265,11 +268,11 @@ def sample(g, x, r, moved, points, scratch, sums):
                     sums[b, q] += value - base
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def regradient(g, x, grad, r, moved, touched, scratch, sums):
+@njit(cache=True, nogil=True)
+def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, sums):
     """The gradient at x of every variable that shares a factor with a moved one; sums[block] = <r, change>."""
     n = len(g.cards)
-    for b in prange(len(sums)):
+    for b in range(first_block, last_block):
         work = np.empty(scratch)
         row = np.empty(scratch)
         start = np.empty(128, np.int64)
