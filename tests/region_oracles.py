@@ -1,11 +1,12 @@
-"""Slow oracles for region graphs: dense reparametrised tables, and the linear relaxation that a region graph stands for."""
+"""Slow oracles for region graphs: dense reparametrised tables, and the linear program of a region graph."""
 
 from __future__ import annotations
 
-import naive
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
+
+import naive
 
 
 def region_cost(regions, r):

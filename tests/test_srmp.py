@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import naive
+import tightmap as tm
 from problems import grid_model, models, random_model, tree_model
 from region_oracles import all_energies, region_polytope, reparametrised_tables
-
-import tightmap as tm
 from tightmap.energy import lower_bound, message_offsets
 from tightmap.factors.tabulate import tabulate
 from tightmap.solvers.base import Context
@@ -112,7 +112,7 @@ def test_structured_factors_are_never_tables():
     model.add_pn_potts(np.arange(30)[None], [1.0], np.zeros(2), disagreement=5.0)
     model.add_potts([[0, 1], [1, 2]], [1.0, 1.0])
     regions = build_regions(model.graph(), "full")
-    assert 2.0**30 > LARGEST_TABLE and regions.table <= LARGEST_TABLE
+    assert LARGEST_TABLE < 2.0**30 and regions.table <= LARGEST_TABLE
     assert tm.solve(model, "srmp").status is tm.Status.OPTIMAL
 
 
@@ -170,7 +170,7 @@ def test_marginals_of_clusters(seed):
 @given(models(max_order=4), st.sampled_from(("minimal", "full")), st.booleans(), st.integers(0, 3))
 @settings(max_examples=80)
 def test_reparametrisation_and_certificate(model, edges, clusters, iterations):
-    """After any number of iterations the tables still add up to the energy, and the bound is the sum of their minima."""
+    """After any number of iterations the tables add up to the energy, and the bound is the sum of their minima."""
     graph = model.graph()
     if graph.m == 0:
         return

@@ -69,6 +69,10 @@ class Run(ABC):
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
         """One iteration of the method; sets ``low`` when it knows the bound."""
 
+    def settle(self) -> Iterator[None]:
+        """Whatever brings the messages into the state in which clusters are scored."""
+        yield from ()
+
     def pieces(self, count: int) -> Iterator[tuple[int, int]]:
         """Ranges of 0..count, each some 20 ms of work."""
         begin = 0
@@ -165,6 +169,7 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         run.extend(pair_clusters(graph, shared=1))
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), first)
     while True:
+        yield from run.settle()
         pairs = reparametrised_pairs(run.regions, run.neg)
         labels = run.labels if run.labels is not None else np.zeros(graph.n, dtype=np.int64)
         least = 1e-9 * max(1.0, abs(run.low))

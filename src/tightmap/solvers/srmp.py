@@ -21,12 +21,14 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
 from tightmap.solvers.clusters import grid_width, pair_clusters, square_clusters
+from tightmap.solvers.mplp_run import MplpRun
 from tightmap.solvers.orders import ORDERS, node_order
 from tightmap.solvers.region_kernels import AHEAD, BACK, BACKWARD, FORWARD, work
 from tightmap.solvers.region_run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions import build_regions
 
 STALLED = 1e-5  # relative gain of 10 iterations below which clusters are added
+SETTLE = 5  # iterations of MPLP before clusters are chosen
 EARLY = 4  # iterations at the beginning in which every labelling is rounded
 
 
@@ -46,6 +48,14 @@ class SrmpRun(Run):
         self.low = self.regions.graph.constant + (yield from self._pass(BACKWARD))
         if rounding:
             yield from self.rounded(AHEAD, polish)
+
+    def settle(self) -> Iterator[None]:
+        """Some iterations of MPLP: they never lower the bound, and leave the beliefs where clusters are scored."""
+        other = MplpRun(self.regions, self.context)
+        other.neg = self.neg
+        for _ in range(SETTLE):
+            yield from other.iteration(False, False)
+            other.iterations += 1
 
     def _pass(self, action: int) -> Generator[None, None, float]:
         """One pass over the sequence; yields between the pieces; returns the bound after a backward pass."""

@@ -1,0 +1,44 @@
+"""Iterations of MPLP on a region graph: beliefs are kept, blocks are updated in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tightmap.solvers.mplp_kernels import belief_offsets, block_entries, mplp_pass
+from tightmap.solvers.region_kernels import AHEAD, BACK, reparametrised
+from tightmap.solvers.region_run import Run
+from tightmap.solvers.regions import Regions
+
+REFRESH = 10  # iterations after which beliefs are computed anew
+
+
+class MplpRun(Run):
+    """Block updates of all regions in turn."""
+
+    made_for: Regions | None = None
+
+    def _prepare(self) -> None:
+        regions = self.regions
+        g, d = regions.graph.arrays, regions.dag
+        if self.made_for is not regions:
+            self.belief_at = belief_offsets(regions)
+            self.belief = np.empty(int(self.belief_at[-1]))
+            self.pulled = np.empty(block_entries(regions))
+            self.starts = np.empty(int(np.diff(d.out_start).max(initial=1)), np.int64)
+        if self.made_for is not regions or self.iterations % REFRESH == 0:
+            parts = d.sequence.astype(np.int64)
+            reparametrised(g, d, self.neg, parts, self.belief_at[parts], self.belief, self.buffers.table)
+        self.made_for = regions
+
+    def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
+        self._prepare()
+        g, d = self.regions.graph.arrays, self.regions.dag
+        for begin, end in self.pieces(len(d.mode) - len(g.cards)):
+            first, last = begin + len(g.cards), end + len(g.cards)
+            mplp_pass(g, d, self.neg, self.belief, self.belief_at, first, last, self.buffers, self.pulled, self.starts)
+            yield
+        if rounding:
+            yield from self.rounded(AHEAD if self.iterations % 2 == 0 else BACK, polish)
+            self.certificate()

@@ -1,0 +1,187 @@
+"""MPLP and MPLP-C: block updates, guaranteed gains, triplets, frustrated cycles, and the bounds of all dual methods."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+import tightmap as tm
+from conftest import data_file
+from problems import models, tree_model
+from region_oracles import all_energies, region_polytope, reparametrised_tables
+from tightmap.solvers.base import Context
+from tightmap.solvers.mplp_run import MplpRun
+from tightmap.solvers.region_kernels import certified_bound
+from tightmap.solvers.regions import build_regions
+from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
+
+
+def complete(rng, n=6, labels=3):
+    """Random tables between all pairs: full of frustrated triangles."""
+    model = tm.Model(np.full(n, labels))
+    model.add_unaries(rng.normal(size=(n, labels)))
+    pairs = np.array(list(itertools.combinations(range(n), 2)))
+    model.add_factors(pairs, rng.normal(size=(len(pairs), labels, labels)))
+    return model
+
+
+def ring(rng, n, labels=2):
+    """An odd cycle of pairs that all prefer to differ; with more labels, random Potts terms of both signs."""
+    model = tm.Model(np.full(n, labels))
+    model.add_unaries(rng.random((n, labels)) * 0.1)
+    edges = np.stack((np.arange(n), (np.arange(n) + 1) % n), axis=1)
+    model.add_potts(edges, np.full(n, -1.0) if labels == 2 else rng.choice([-1.0, 1.0], n))
+    return model
+
+
+def mplp_run(graph, edges="full", clusters=(), iterations=0):
+    run = MplpRun(build_regions(graph, edges, clusters), Context())
+    for _ in range(iterations):
+        for _ in run.iteration(False, False):
+            pass
+        run.iterations += 1
+    return run
+
+
+@given(models(max_variables=5, max_order=3, tidy=True), st.sampled_from(("minimal", "full")))
+@settings(max_examples=40)
+def test_block_updates(model, edges):
+    """Every iteration reparametrises, never lowers the bound, and stays below the linear program."""
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    run = mplp_run(graph, edges)
+    program = region_polytope(run.regions)
+    x = np.random.default_rng(0).integers(0, graph.arrays.cards)
+    exact = naive.graph_energy(graph, x)
+    before = -np.inf
+    for _ in range(12):
+        for _ in run.iteration(False, False):
+            pass
+        run.iterations += 1
+        _, raw = certified_bound(run.regions, run.neg)
+        assert raw >= before - 1e-9 * (1 + abs(raw))
+        assert raw <= program + 1e-7 * (1 + abs(program))
+        before = raw
+    tables = reparametrised_tables(run.regions, run.neg)
+    total = graph.constant + sum(t[tuple(x[i] for i in s)] for s, t in tables)
+    assert total == pytest.approx(exact, abs=1e-9 * (1 + abs(exact)))
+    for r in run.regions.dag.sequence:  # the beliefs that are kept are those of the messages
+        kept = run.belief[run.belief_at[r] : run.belief_at[r + 1]]
+        np.testing.assert_allclose(kept, tables[int(r)][1].ravel(), atol=1e-9)
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_exact_on_forests(order):
+    for seed in range(6):
+        model = tree_model(np.random.default_rng(seed), n=7, order=order)
+        for method in ("mplp", "mplp-c"):
+            result = tm.solve(model, method)
+            assert result.status is tm.Status.OPTIMAL
+            assert result.energy == pytest.approx(all_energies(model).min(), abs=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------- clusters
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gain_of_a_triplet_is_guaranteed(seed):
+    """The promised gain is the minimum over the three tables less their minima, and one iteration delivers it."""
+    rng = np.random.default_rng(seed)
+    graph = complete(rng, 5, 3).graph()
+    run = mplp_run(graph, iterations=60)
+    _, before = certified_bound(run.regions, run.neg)
+    pairs = reparametrised_pairs(run.regions, run.neg)
+    tables = {tuple(s): t for s, t in reparametrised_tables(run.regions, run.neg) if len(s) == 2}
+    gains = {}
+    for i, j, k in itertools.combinations(range(5), 3):
+        joint = tables[i, j][:, :, None] + tables[i, k][:, None, :] + tables[j, k][None]
+        gains[i, j, k] = joint.min() - tables[i, j].min() - tables[i, k].min() - tables[j, k].min()
+    labels = rng.integers(0, 3, 5)
+    chosen, total = best_triplets(run.regions, pairs, labels, 3, 1e-9)
+    ranked = sorted((v for v in gains.values() if v > 1e-9), reverse=True)[:3]
+    assert sorted((gains[c] for c in chosen), reverse=True) == pytest.approx(ranked, abs=1e-12)
+    assert total == pytest.approx(sum(ranked), abs=1e-12)
+    if chosen:
+        run.extend(chosen[:1])
+        for _ in run.iteration(False, False):
+            pass
+        _, after = certified_bound(run.regions, run.neg)
+        assert after >= before - 1e-9
+        for _ in range(3):
+            for _ in run.iteration(False, False):
+                pass
+        _, after = certified_bound(run.regions, run.neg)
+        assert after >= before + gains[chosen[0]] - 1e-9
+
+
+@pytest.mark.parametrize("updates", ["mplp", "srmp"])
+def test_triplets_close_complete_graphs(updates):
+    proven = 0
+    for seed in range(5):
+        model = complete(np.random.default_rng(seed))
+        best = all_energies(model).min()
+        plain = tm.solve(model, "mplp")
+        result = tm.solve(model, "mplp-c", updates=updates, max_iterations=3000)
+        assert plain.lower_bound - 1e-7 <= result.lower_bound <= best + 1e-9
+        proven += result.status is tm.Status.OPTIMAL
+        every = list(itertools.combinations(range(6), 3))
+        assert result.lower_bound <= region_polytope(build_regions(model.graph(), "full", every)) + 1e-7
+    assert proven >= 4
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 11])
+def test_cycles_close_rings(n):
+    """Without triangles only cycles help; a ring is exact once it is triangulated."""
+    rng = np.random.default_rng(n)
+    model = ring(rng, n if n % 2 else n + 1)
+    assert tm.solve(model, "mplp").status is not tm.Status.OPTIMAL
+    result = tm.solve(model, "mplp-c")
+    assert result.status is tm.Status.OPTIMAL
+    assert result.energy == pytest.approx(all_energies(model).min(), abs=1e-9)
+    assert tm.solve(model, "srmp", clusters="cycles").status is tm.Status.OPTIMAL
+
+
+def test_strength_of_a_cycle_is_a_gain():
+    """An odd cycle found in the projection raises the bound by its weakest strength at least."""
+    for seed in range(5):
+        graph = ring(np.random.default_rng(seed), 5, labels=3).graph()
+        run = mplp_run(graph, iterations=100)
+        _, before = certified_bound(run.regions, run.neg)
+        added, strength = frustrated_cycles(run.regions, reparametrised_pairs(run.regions, run.neg), 1, 1e-9)
+        if not added:
+            continue
+        assert all(len(c) in (2, 3) and list(c) == sorted(c) for c in added)
+        program = region_polytope(build_regions(graph, "full", added))
+        assert program >= before + strength - 1e-7
+
+
+def test_higher_orders_are_tightened_through_their_pairs():
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        model = tm.Model(np.full(6, 2))
+        model.add_unaries(rng.normal(size=(6, 2)))
+        scopes = np.array(list(itertools.combinations(range(6), 3)))[::3]
+        model.add_factors(scopes, rng.normal(size=(len(scopes), 2, 2, 2)) * 2)
+        best = all_energies(model).min()
+        plain, result = tm.solve(model, "mplp"), tm.solve(model, "mplp-c")
+        assert plain.lower_bound - 1e-7 <= result.lower_bound <= best + 1e-9
+
+
+def test_matching_is_proven():
+    model = tm.read(data_file("matching/matching0.dd"), unmatched=False)
+    result = tm.solve(model, "mplp-c")
+    assert result.status is tm.Status.OPTIMAL
+    assert result.energy + 190 == pytest.approx(19.3629, abs=1e-4)
+
+
+def test_options_are_checked():
+    model = complete(np.random.default_rng(0), 3)
+    for options in ({"clusters": "squares"}, {"updates": "x"}, {"first": 0}, {"per_round": -1}, {"rounding": 0}):
+        with pytest.raises(tm.OptionError):
+            tm.solve(model, "mplp-c", **options)
