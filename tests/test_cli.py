@@ -128,15 +128,25 @@ def test_bad_input_is_one_sentence(folder, tmp_path):
     assert run.returncode == 2 and sorted(p.name for p in tmp_path.iterdir()) == before
 
 
+def listen_to_interrupts():
+    """A background job starts its children with SIGINT ignored; a person's shell does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupt_writes_the_best_so_far(folder, tmp_path):
     target = tmp_path / "r.json"
     command = [sys.executable, "-m", "tightmap.cli", "solve", str(folder / "long.npz"), "--method", "bcd"]
     command += ["--option", "restarts=100000000", "--json", str(target)]
     for patience in (3.0, 10.0, 30.0, 90.0):  # imports and compilation come first; how long depends on the machine
-        run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        run = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_interrupts
+        )
         time.sleep(patience)
         run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=120)
+        try:
+            _, err = run.communicate(timeout=120)
+        finally:
+            run.kill()
         assert run.returncode == 130, err
         assert "Traceback" not in err
         if target.exists():
