@@ -81,14 +81,17 @@ def convex_diagonal(g: Arrays) -> tuple[Vector, Vector]:
     """
     d, size = np.zeros(len(g.unary)), np.zeros(len(g.cards))
     ends = g.scope.reshape(-1, 2)
-    key = np.stack((g.kind, g.param, g.iparam, *g.cards[ends].T, np.sign(g.weight)), axis=1).astype(np.int64)
-    key[g.kind == POTTS, 1:3] = 0
-    unique, first, group = np.unique(key[g.weight != 0.0], axis=0, return_index=True, return_inverse=True)
     active = np.flatnonzero(g.weight)
-    group = group.reshape(-1)
-    first = active[first]
-    for shape in {(int(r[3]), int(r[4])) for r in unique}:
-        these = np.flatnonzero((unique[:, 3] == shape[0]) & (unique[:, 4] == shape[1]))
+    potts = g.kind == POTTS
+    columns = (g.kind, np.where(potts, 0, g.param), np.where(potts, 0, g.iparam), *g.cards[ends].T, g.weight > 0.0)
+    group = np.zeros(len(active), dtype=np.int64)
+    for column in columns:  # one after the other: sorting rows as such is many times slower
+        values, rank = np.unique(column[active], return_inverse=True)
+        group = np.unique(group * len(values) + rank, return_inverse=True)[1] if len(values) > 1 else group
+    first = active[np.unique(group, return_index=True)[1]]
+    shapes = g.cards[ends[first]]
+    for shape in sorted({(int(a), int(b)) for a, b in shapes}):
+        these = np.flatnonzero((shapes == shape).all(axis=1))
         per = max(1, CHUNK // (shape[0] * shape[1]))
         for begin in range(0, len(these), per):
             some = these[begin : begin + per]
@@ -96,7 +99,7 @@ def convex_diagonal(g: Arrays) -> tuple[Vector, Vector]:
             largest = np.abs(tables).max(axis=(1, 2))
             smooth = np.isin(g.kind[first[some]], (LINEAR, QUADRATIC))
             largest[smooth] = np.maximum(largest[smooth], float(max(shape)) ** 2)  # prefix sums of t^2 x
-            place = np.full(len(unique), -1)
+            place = np.full(len(first), -1)
             place[some] = np.arange(len(some))
             mine = np.flatnonzero(place[group] >= 0)
             which, factors = place[group[mine]], active[mine]
