@@ -143,7 +143,7 @@ def multilinear_energy(graph: Graph, x: FloatArray) -> float:
     partial = np.zeros((graph.m + BLOCK - 1) // BLOCK)
     if graph.m:
         _factor_energies(graph.arrays, x, partial, workspace(graph.arrays))
-    return graph.constant + float(graph.arrays.unary @ x) + float(partial.sum())
+    return graph.constant + float((graph.arrays.unary * x).sum()) + float(partial.sum())
 
 
 # ------------------------------------------------------------------------------------------------- the certificate

@@ -1,4 +1,4 @@
-"""Expansion moves with duals that are kept: the engine of `expansion` and `fastpd` (algorithms.md §1.14, §1.15).
+"""Expansion moves with duals that are kept: the engine of `expansion` and `fastpd`.
 
 A move on label c lets every variable switch to c or keep its label; the best choice is a minimum cut.  Each edge (u, v)
 has a dual y_uv(a) = -y_vu(a) per label, and each variable the heights h_p(a) = theta_p(a) + sum_q y_pq(a).  As long as

@@ -1,4 +1,4 @@
-"""Labels that an optimum must have, or can do without, found before any search (algorithms.md §3.1).
+"""Labels that an optimum must have, or can do without, found before any search.
 
 ``kovtun``     Potts models: for each label, one cut of "this label against the best of the others".  On the smallest
                optimal side every optimal labelling has that label: for any labelling, switching the whole side to it

@@ -1,4 +1,4 @@
-"""QPBO: roof duality for quadratic functions of binary variables (algorithms.md §1.16).
+"""QPBO: roof duality for quadratic functions of binary variables (Boros and Hammer 2002).
 
     f(b) = constant + sum_i a_i b_i + sum_ij q_ij b_i b_j
 

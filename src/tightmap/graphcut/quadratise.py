@@ -1,4 +1,4 @@
-"""The choice between two labellings as a quadratic function of binary variables (algorithms.md §1.17).
+"""The choice between two labellings as a quadratic function of binary variables.
 
 Binary variable b says whether a variable takes its label from the second labelling z (1) or keeps the one of x (0).  A
 factor restricted to these choices is a table of 2^d numbers, d the number of its variables whose labels differ; its

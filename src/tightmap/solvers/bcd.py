@@ -28,6 +28,7 @@ from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.forest import Forests, forest_blocks, sweep_forests
 
 CHUNK = 20_000_000  # label visits between two looks at the clock
+CHEAP = 2_000_000  # label visits that the starts beyond the fourth may cost
 TIE = 1e-12  # relative: a cost that differs by less than rounding is not a descent
 BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
 
@@ -193,13 +194,14 @@ class State:
 class BCD(Solver):
     """Options of block coordinate descent.
 
-    restarts     random starts after the first one (the paper uses 4); the best result is kept
+    restarts     random starts after the first one; the best result is kept.  None: 4, as in the paper, and up to 256
+                 where a start is cheap
     order        "index" or "random": the order of visits within a sweep
     blocks       "nodes", or "rows", "columns", "lines" (rows, then columns) of a grid, or "forests" of any graph
     incremental  keep the costs of all variables up to date; None decides by the number of factors per variable
     """
 
-    restarts: int = 4
+    restarts: int | None = None
     order: str = "index"
     blocks: str = "nodes"
     incremental: bool | None = None
@@ -208,7 +210,7 @@ class BCD(Solver):
     summary: ClassVar[str] = "block coordinate descent (ICM), with random restarts; fast local search for any model"
 
     def __post_init__(self) -> None:
-        if self.restarts < 0:
+        if self.restarts is not None and self.restarts < 0:
             raise OptionError(f"bcd: restarts must be at least 0, got {self.restarts}")
         if self.order not in ("index", "random"):
             raise OptionError(f"bcd: order must be 'index' or 'random', got {self.order!r}")
@@ -238,7 +240,8 @@ class BCD(Solver):
         else:
             yield (init.labels if init.labels is not None else unary_argmin(graph)).copy()
         cards = graph.arrays.cards.astype(np.int64)
-        for _ in range(self.restarts):
+        budget = CHEAP // (len(graph.arrays.unary) + 4 * len(graph.arrays.scope))
+        for _ in range(min(256, max(4, budget)) if self.restarts is None else self.restarts):
             yield rng.integers(0, cards)
 
     def _next_start(self, state: State) -> bool:

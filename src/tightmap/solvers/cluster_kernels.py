@@ -1,7 +1,7 @@
 """Min-marginals of zero clusters whose parts are pairs: triplets and squares.
 
 A zero cluster costs nothing itself; its reparametrised table is a sum of messages of pairs, so a min-marginal is a
-small elimination (min-plus products) and the table of S^3 or S^4 entries is never formed (algorithms.md, 1.9).
+small elimination (min-plus products) and the table of S^3 or S^4 entries is never formed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""alpha-expansion (algorithms.md §1.14): label by label, the best move that lets any variables switch to it.
+"""alpha-expansion (Boykov, Veksler and Zabih 2001): label by label, the best move that lets any variables switch to it.
 
 A move is a minimum cut; it considers exponentially many labellings at once and is exact when the tables are metrics
 (Potts, truncated linear).  The moves keep their dual variables, so that from the second sweep on a move costs only as

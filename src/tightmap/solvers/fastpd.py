@@ -1,9 +1,11 @@
-"""FastPD (algorithms.md §1.15): the primal-dual view of alpha-expansion, with its dual variables and their bounds.
+"""FastPD: the primal-dual view of alpha-expansion, with its dual variables and their bounds.
 
 The moves are those of graphcut/moves.py: duals y, heights h and the invariant that makes the energy the sum of the
 heights of the current labels.  At the end the duals are a certificate: as messages they give a valid lower bound, and
 so does any multiple of them.  kappa = 1, kappa = 1/2 and dual fitting (kappa = d_min / (2 d_max), the
 factor by which the duals of a metric may have to shrink to become feasible) are tried and the best one is returned.
+
+Reference: Komodakis, Tziritas and Paragios 2008.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""alpha-fusion for models of any order (algorithms.md §1.17): expansion moves by roof duality.
+"""alpha-fusion for models of any order: expansion moves by roof duality.
 
 For one label after the other the current labelling is fused with the constant one (variables without that label keep
 theirs).  Unlike a cut, roof duality needs nothing of the tables: what it labels is optimal, the rest stays as it is,
 and the energy never rises.  Factors of three and more variables are made quadratic (graphcut/quadratise.py).  Two kinds
 of proposals besides the constants help where labels are ordered or the start is poor: the labelling shifted by one up
 and down, and the descent from random labels.
+
+Reference: Fix, Gruber, Boros and Zabih 2011; Ishikawa 2011.
 """
 
 from __future__ import annotations

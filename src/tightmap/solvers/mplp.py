@@ -1,4 +1,4 @@
-"""MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (algorithms.md, 1.9).
+"""MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (Sontag et al. 2008).
 
 MPLP ascends the dual of the linear relaxation block by block: a factor takes the beliefs of its variables and gives
 them back in equal shares.  The bound never falls; it is that of the local polytope at best.

@@ -1,4 +1,4 @@
-"""Block updates of MPLP on the region graph (algorithms.md, 1.9).
+"""Block updates of MPLP on the region graph (Globerson and Jaakkola 2007).
 
 One update takes a region A with its parts B_1..B_k, pulls the beliefs of the parts into A and hands them back in equal
 shares of the min-marginals:

@@ -1,4 +1,4 @@
-"""QPBO for models whose variables all have two labels (algorithms.md §1.16, graphcut/qpbo.py).
+"""QPBO for models whose variables all have two labels (roof duality, graphcut/qpbo.py).
 
 Submodular models (and those that become submodular by exchanging labels) are solved exactly by one maximum flow.  On
 others the flow gives the roof dual bound and labels that some optimum has; the rest is searched by improve moves, which

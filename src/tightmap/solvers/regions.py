@@ -1,9 +1,9 @@
 """The region graph: variables, factors and added clusters, with an edge from each to the parts it sends messages to.
 
 Singleton messages (factor -> variable) give the bound of the local polytope.  Letting a factor also send messages to
-smaller factors inside it, and adding zero factors ("clusters") for this purpose, gives tighter bounds (algorithms.md,
-1.7, general version).  The regions are numbered: variables 0..n-1, factors n..n+m-1, then clusters.  With messages
-m_{A->B} on the edges every energy is
+smaller factors inside it, and adding zero factors ("clusters") for this purpose, gives tighter bounds.  The
+regions are numbered: variables 0..n-1, factors n..n+m-1, then clusters.  With messages m_{A->B} on the edges every
+energy is
 
     E(x) = constant + sum over regions B of [theta_B + sum_{A->B} m_{A->B} - sum_{B->C} m_{B->C}](x_B),
 
@@ -227,7 +227,7 @@ def _sequence(n: int, scope_start: IntArray, scope: npt.NDArray, entered: npt.ND
 
 @njit(cache=True)
 def _mark(sequence, source, target, out_start, in_start, in_edge, arity, place):
-    """Which edges act in which pass, and the weights (algorithms.md, 1.7: mark passes and weights)."""
+    """Which edges act in which pass, and the weights, as in Kolmogorov 2015."""
     regions = len(in_start) - 1
     backward = np.zeros(len(source), np.uint8)
     forward = np.zeros(len(source), np.uint8)

@@ -1,4 +1,4 @@
-"""SRMP: sequential reweighted message passing on the region graph, for factors of any order (algorithms.md, 1.7).
+"""SRMP: sequential reweighted message passing on the region graph, for factors of any order (Kolmogorov 2015).
 
     maximise over messages  sum over regions of the minimum of the reparametrised region  (a lower bound of the energy)
 

@@ -1,9 +1,11 @@
-"""alpha-beta swap (algorithms.md §1.14): for every pair of labels, the best exchange among variables that have them.
+"""alpha-beta swap: for every pair of labels, the best exchange among variables that have them.
 
 A swap needs less than an expansion, theta(a, a) + theta(b, b) <= theta(a, b) + theta(b, a): every truncated difference
 qualifies, also the truncated quadratic.  Where a table violates even that, roof duality decides what it can and the
 other variables keep their labels.  The energy falls with every accepted swap; the method stops after a sweep over all
 pairs without one.
+
+Reference: Boykov, Veksler and Zabih 2001.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which clusters raise the bound most: triplets by guaranteed gain, and frustrated cycles (algorithms.md, 1.9).
+"""Which clusters raise the bound most: triplets by guaranteed gain, and frustrated cycles (Sontag et al. 2008, 2012).
 
 Given the reparametrised pairs b_ij of a region graph, adding the triplet (i, j, k) raises the bound by at least
 
@@ -22,7 +22,7 @@ from tightmap.solvers.base import Labels
 from tightmap.solvers.region_kernels import reparametrised
 from tightmap.solvers.regions import Regions
 
-WORK = 2_000_000_000  # table entries that one search may look at
+WORK = 200_000_000  # table entries that one search may look at
 MOST_TRIANGLES = 4_000_000
 
 
