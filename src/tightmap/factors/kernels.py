@@ -43,6 +43,8 @@ def workspace(g: Arrays) -> int:
     if dense.any():
         sizes = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])
         size = max(size, int(sizes[dense].max()))
+    if (g.kind == SECOND).any():
+        size = max(size, 2 * int(g.cards.max()) * (int(g.cards.max()) + 1) + 32)  # see second_minmarg
     return size + 16
 
 
@@ -208,7 +210,7 @@ def minmarg(g, f, pos, h, start, out, work):
     elif kind == PN_POTTS:
         pn_minmarg(g, f, pos, h, start, out)
     elif kind == SECOND:
-        second_minmarg(g, f, pos, h, start, out)
+        second_minmarg(g, f, pos, h, start, out, work)
     elif kind == SPARSE:
         if not sparse_minmarg(g, f, pos, h, start, out):
             _enumerate_minmarg(g, f, pos, h, start, out, work)

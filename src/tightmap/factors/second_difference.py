@@ -135,8 +135,8 @@ def second_contract(g, f, pos, x, start, out):
 
 
 @njit(cache=True, nogil=True)
-def second_minmarg(g, f, pos, h, start, out):
-    """Truncation bounds the search: a pair worse than the best one by w * limit can never win."""
+def _all_pairs_minmarg(g, f, pos, h, start, out):
+    """Min-marginal by trying all labels of the two other positions; for negative weights, which bound nothing."""
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
     limit = g.params[g.param[f]]
@@ -146,29 +146,68 @@ def second_minmarg(g, f, pos, h, start, out):
     i = g.scope[a + pos]
     ip = g.scope[a + p]
     iq = g.scope[a + q]
-    n = g.cards[i]
-    c = _coefficient(pos)
-    own = g.params[base + g.offset[i] : base + g.offset[i] + n]
-    lowp = np.inf
+    for r in range(g.cards[i]):
+        out[r] = np.inf
     for s in range(g.cards[ip]):
-        lowp = min(lowp, h[start[p] + s])
-    lowq = np.inf
-    for t in range(g.cards[iq]):
-        lowq = min(lowq, h[start[q] + t])
-    cap = lowp + lowq + w * limit
-    for s in range(n):
-        out[s] = cap if w >= 0.0 else np.inf
-    for s in range(g.cards[ip]):
-        hs = h[start[p] + s]
-        if w >= 0.0 and hs + lowq >= cap:
-            continue
         vs = _coefficient(p) * g.params[base + g.offset[ip] + s]
         for t in range(g.cards[iq]):
-            v = hs + h[start[q] + t]
-            if w >= 0.0 and v >= cap:
-                continue
+            v = h[start[p] + s] + h[start[q] + t]
             rest = vs + _coefficient(q) * g.params[base + g.offset[iq] + t]
-            for r in range(n):
-                d = abs(rest + c * own[r])
+            for r in range(g.cards[i]):
+                d = abs(rest + _coefficient(pos) * g.params[base + g.offset[i] + r])
                 u = v + w * (d if d < limit else limit)
                 out[r] = u if u < out[r] else out[r]
+
+
+@njit(cache=True, nogil=True)
+def second_minmarg(g, f, pos, h, start, out, work):
+    """Truncation bounds the search: a pair of labels worse than the best one by w * limit can never win.
+
+    The pairs that are left are listed once; then eight labels of ``pos`` at a time run along the list.
+    """
+    w = g.weight[f]
+    if w < 0.0:
+        _all_pairs_minmarg(g, f, pos, h, start, out)
+        return
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    p = 1 if pos == 0 else 0
+    q = 1 if pos == 2 else 2
+    n = g.cards[g.scope[a + pos]]
+    count_p = g.cards[g.scope[a + p]]
+    count_q = g.cards[g.scope[a + q]]
+    own = base + g.offset[g.scope[a + pos]]
+    at_p = base + g.offset[g.scope[a + p]]
+    at_q = base + g.offset[g.scope[a + q]]
+    low_p = np.inf
+    for s in range(count_p):
+        low_p = min(low_p, h[start[p] + s])
+    low_q = np.inf
+    for t in range(count_q):
+        low_q = min(low_q, h[start[q] + t])
+    cap = low_p + low_q + w * g.params[g.param[f]]
+    padded = (n + LANES - 1) // LANES * LANES
+    for r in range(n):
+        work[r] = w * _coefficient(pos) * g.params[own + r]
+    for r in range(n, padded):
+        work[r] = 0.0
+    last = padded
+    for s in range(count_p):
+        hs = h[start[p] + s]
+        if hs + low_q >= cap:
+            continue
+        vs = w * _coefficient(p) * g.params[at_p + s]
+        for t in range(count_q):
+            v = hs + h[start[q] + t]
+            work[last] = v
+            work[last + 1] = vs + w * _coefficient(q) * g.params[at_q + t]
+            last += 2 if v < cap else 0
+    for r in range(0, padded, LANES):
+        mine = load(work, r)
+        best = splat(cap)
+        for k in range(padded, last, 2):
+            d = splat(work[k + 1]) + mine
+            best = minimum(splat(work[k]) + maximum(d, splat(0.0) - d), best)
+        store(work, r, best)
+    for r in range(n):
+        out[r] = work[r]
