@@ -176,16 +176,20 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         count = wanted or min(2000, max(20, len(pairs.region) // 10))
         added: list[tuple[int, ...]] = []
         gain = 0.0
+        yield None
         if kinds != "cycles":
             added, gain = best_triplets(run.regions, pairs, labels, count, least)
+            yield None
         if kinds != "triplets" and gain <= 1e-6 * max(1.0, abs(run.low)):
             more, extra = frustrated_cycles(run.regions, pairs, count, least)
+            yield None
             if extra > gain:
                 added, gain = more, extra
         if not added:
             yield from iterate(run, pace, last=True)
             return
         run.extend(added)
+        yield None
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), inner)
 
 

@@ -27,7 +27,7 @@ from tightmap.solvers.region_kernels import AHEAD, BACK, BACKWARD, FORWARD, work
 from tightmap.solvers.region_run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions import build_regions
 
-STALLED = 1e-5  # relative gain of 10 iterations below which clusters are added
+STALLED = 1e-4  # relative gain of 10 iterations below which clusters are added
 SETTLE = 5  # iterations of MPLP before clusters are chosen
 EARLY = 4  # iterations at the beginning in which every labelling is rounded
 
@@ -120,7 +120,8 @@ class SRMP(Solver):
         if self.clusters == "none":
             yield from iterate(run, pace, last=True)
             return
-        yield from iterate(run, replace(pace, tolerance=max(self.tolerance, STALLED)))
+        few = 10 if self.clusters == "pairs" else None  # a table of a triple costs no more with its pairs than without
+        yield from iterate(run, replace(pace, tolerance=max(self.tolerance, STALLED)), few)
         graph = run.regions.graph
         added = square_clusters(graph) if self.clusters == "squares" else pair_clusters(graph)
         run.extend(added)
