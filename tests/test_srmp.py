@@ -17,7 +17,7 @@ from tightmap.energy import lower_bound, message_offsets
 from tightmap.factors.tabulate import tabulate
 from tightmap.solvers.base import Context
 from tightmap.solvers.clusters import pair_clusters, square_clusters
-from tightmap.solvers.region_kernels import certified_bound, make_buffers, marginal
+from tightmap.solvers.region_kernels import certified_bound, make_buffers, marginal, reparametrised
 from tightmap.solvers.region_messages import carry, from_plain, to_plain
 from tightmap.solvers.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
 from tightmap.solvers.srmp import SrmpRun
@@ -127,6 +127,37 @@ def test_tabulate_agrees_with_the_definition(model):
 
 
 # ------------------------------------------------------------------------------------------------- kernels
+
+
+@given(models(max_variables=4, max_labels=4, max_order=3, tidy=True))
+@settings(max_examples=120)
+def test_reparametrised_tables_of_every_kind(model):
+    """With a cluster over all variables every factor is part of something larger, and so computes with its table."""
+    graph = model.graph()
+    if graph.n >= 3 and graph.m > 0:
+        check_tables(graph)
+
+
+def test_reparametrised_potts_of_unequal_label_counts():
+    for cards in itertools.permutations((2, 3, 5)):
+        model = tm.Model(cards)
+        model.add_potts([[0, 1], [0, 2], [1, 2]], [1.0, -2.0, 3.0])
+        check_tables(model.graph())
+
+
+def check_tables(graph):
+    everything = tuple(range(graph.n))
+    clusters = [] if graph.n == graph.order else [everything]
+    regions = build_regions(graph, "full", clusters)
+    d = regions.dag
+    neg = np.random.default_rng(0).normal(size=regions.entries)
+    held = np.flatnonzero(d.size > 0)
+    start = np.concatenate(([0], np.cumsum(d.size[held])))
+    out = np.empty(int(start[-1]))
+    reparametrised(graph.arrays, d, neg, held, start, out, make_buffers(regions).table)
+    tables = reparametrised_tables(regions, neg)
+    for k, r in enumerate(held):
+        np.testing.assert_allclose(out[start[k] : start[k + 1]], tables[r][1].ravel(), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -56,34 +56,35 @@ def triplet_marginal(g, d, e, neg, out, work):
 
 
 @lean
-def _part(d, r, p, q):
-    """Edge of region r to the pair of its positions p and q, -1 if there is none."""
-    code = 4 * min(p, q) + max(p, q)
-    for e in range(d.out_start[r], d.out_start[r + 1]):
-        if d.map_at[e] == code:
-            return e
-    return -1
+def _take(neg, at, turned, rows, columns, to, work):
+    """work[to + s * columns + t] = message of a pair that starts at ``at`` (turned: stored by columns); zero if < 0."""
+    if at < 0:
+        for x in range(rows * columns):
+            work[to + x] = 0.0
+    elif not turned:
+        for x in range(rows * columns):
+            work[to + x] = neg[at + x]
+    else:
+        for s in range(rows):
+            for t in range(columns):
+                work[to + s * columns + t] = neg[at + t * rows + s]
 
 
 @lean
-def _take(g, d, r, p, q, neg, to, work):
-    """work[to + s * nq + t] = message of the pair of positions p and q, zero if there is none; returns if there is."""
-    first = d.scope_start[r]
-    np_, nq = g.cards[d.scope[first + p]], g.cards[d.scope[first + q]]
-    e = _part(d, r, p, q)
-    if e < 0:
-        for x in range(to, to + np_ * nq):
-            work[x] = 0.0
-        return False
-    a = d.at[e]
-    if p < q:
-        for x in range(np_ * nq):
-            work[to + x] = neg[a + x]
-    else:
-        for s in range(np_):
-            for t in range(nq):
-                work[to + s * nq + t] = neg[a + t * np_ + s]
-    return True
+def _pick(p, q, at01, at02, at03, at12, at13, at23):
+    """Where the message of the pair of positions p and q starts, -1 if there is no such pair."""
+    code = 4 * min(p, q) + max(p, q)
+    if code == 1:
+        return at01
+    if code == 2:
+        return at02
+    if code == 3:
+        return at03
+    if code == 6:
+        return at12
+    if code == 7:
+        return at13
+    return at23
 
 
 @lean
@@ -93,16 +94,39 @@ def square_marginal(g, d, e, neg, out, work):
     Where a (or b) has no pair with c or w, that variable is eliminated once for all labels of a (or b).
     """
     r = d.source[e]
+    at01 = at02 = at03 = at12 = at13 = at23 = np.int64(-1)
+    for o in range(d.out_start[r], d.out_start[r + 1]):
+        code = d.map_at[o]
+        if code == 1:
+            at01 = d.at[o]
+        elif code == 2:
+            at02 = d.at[o]
+        elif code == 3:
+            at03 = d.at[o]
+        elif code == 6:
+            at12 = d.at[o]
+        elif code == 7:
+            at13 = d.at[o]
+        else:
+            at23 = d.at[o]
     a, b = d.map_at[e] // 4, d.map_at[e] % 4
     c = 0
     while c == a or c == b:
         c += 1
     w = 6 - a - b - c
-    if _part(d, r, a, w) >= 0 and _part(d, r, b, w) >= 0:
+    at_aw = _pick(a, w, at01, at02, at03, at12, at13, at23)
+    at_bw = _pick(b, w, at01, at02, at03, at12, at13, at23)
+    if at_aw >= 0 and at_bw >= 0:
         c, w = w, c
-    turned = _part(d, r, a, w) >= 0
+        at_aw = _pick(a, w, at01, at02, at03, at12, at13, at23)
+        at_bw = _pick(b, w, at01, at02, at03, at12, at13, at23)
+    turned = at_aw >= 0
     if turned:
         a, b = b, a
+        at_aw, at_bw = at_bw, at_aw
+    at_ac = _pick(a, c, at01, at02, at03, at12, at13, at23)
+    at_bc = _pick(b, c, at01, at02, at03, at12, at13, at23)
+    at_cw = _pick(c, w, at01, at02, at03, at12, at13, at23)
     first = d.scope_start[r]
     na, nb = g.cards[d.scope[first + a]], g.cards[d.scope[first + b]]
     nc, nw = g.cards[d.scope[first + c]], g.cards[d.scope[first + w]]
@@ -112,11 +136,12 @@ def square_marginal(g, d, e, neg, out, work):
     bw = bc + nb * nc
     cw = bw + nb * nw
     rest = cw + nc * nw
-    _take(g, d, r, a, c, neg, ac, work)
-    diagonal = _take(g, d, r, a, w, neg, aw, work)
-    _take(g, d, r, b, c, neg, bc, work)
-    _take(g, d, r, b, w, neg, bw, work)
-    _take(g, d, r, c, w, neg, cw, work)
+    diagonal = at_aw >= 0
+    _take(neg, at_ac, a > c, na, nc, ac, work)
+    _take(neg, at_aw, a > w, na, nw, aw, work)
+    _take(neg, at_bc, b > c, nb, nc, bc, work)
+    _take(neg, at_bw, b > w, nb, nw, bw, work)
+    _take(neg, at_cw, c > w, nc, nw, cw, work)
     sums = rest + nc
     for t in range(nb):
         for s in range(na if diagonal else 1):

@@ -14,7 +14,7 @@ import numpy as np
 
 from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minmarg
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.tabulate import DENSE, POTTS, tabulate
 from tightmap.graph import FloatArray, IntArray
 from tightmap.lean import lean
 from tightmap.solvers.cluster_kernels import (
@@ -60,7 +60,20 @@ def fill(g, d, r, neg, skip, table):
         for x in range(size):
             table[x] = g.unary[o + x]
     elif mode == TABLE:
-        tabulate(g, r - len(g.cards), table)
+        f = r - len(g.cards)
+        w = g.weight[f]
+        if g.kind[f] == POTTS:  # the two most frequent kinds are spelt out: a call costs as much as sixteen entries
+            c = g.cards[g.scope[g.scope_start[f] + 1]]
+            for x in range(size):
+                table[x] = w
+            for x in range(0, min(size, c * c), c + 1):
+                table[x] = 0.0
+        elif g.kind[f] == DENSE:
+            t = g.param[f]
+            for x in range(size):
+                table[x] = w * g.params[t + x]
+        else:
+            tabulate(g, f, table)
     else:
         for x in range(size):
             table[x] = 0.0
