@@ -29,21 +29,11 @@ from tightmap.graphcut.components import component_fusion
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.forest import minimise_forest, root_blocks
+from tightmap.solvers.xorshift import start_state, uniform
 
 WORK = 3_000_000  # entries visited between two looks at the clock
 FUSE = 0.1  # temperature, relative to the hottest, below which regions are worth looking at
 SETTLE = 6  # forests in a row without improvement that end the descent of a cycle
-
-
-@njit(cache=True, nogil=True)
-def uniform(state):
-    """A number in (0, 1) from xorshift64*; the state is one uint64."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return (float((x * np.uint64(2685821657736338717)) >> np.uint64(12)) + 0.5) / 4503599627370496.0
 
 
 @njit(cache=True, nogil=True)
@@ -160,7 +150,7 @@ class Anneal(Solver):
         labels = local_minimum(graph, labels)
         n, entries = graph.n, len(graph.arrays.unary)
         buffers = (
-            np.array([context.seed * 2654435761 + 88172645463325252], dtype=np.uint64),
+            start_state(context),
             np.arange(n),
             np.empty(n, dtype=np.int64),
             np.empty(n, dtype=np.int64),

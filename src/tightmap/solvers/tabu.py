@@ -25,6 +25,7 @@ from tightmap.factors.kernels import add_slice
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs
+from tightmap.solvers.xorshift import next_word, start_state
 
 ELITE = 12  # labellings kept for crossing
 WORK = 3_000_000  # cost entries scanned between two looks at the clock
@@ -32,13 +33,8 @@ WORK = 3_000_000  # cost entries scanned between two looks at the clock
 
 @njit(cache=True, nogil=True)
 def _random(state):
-    """xorshift64*: the seed decides everything, on every platform and for every number of threads."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return (x * np.uint64(2685821657736338717)) >> np.uint64(33)
+    """31 random bits."""
+    return next_word(state) >> np.uint64(33)
 
 
 @njit(cache=True, nogil=True)
@@ -160,7 +156,7 @@ class Tabu(Solver):
             labels = np.array(
                 [int(init.relaxed[g.offset[i] : g.offset[i + 1]].argmax()) for i in range(graph.n)], dtype=np.int64
             )
-        seed = np.array([context.seed * 2654435761 + 88172645463325252], dtype=np.uint64)
+        seed = start_state(context)
         state = State(
             graph,
             context,
