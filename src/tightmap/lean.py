@@ -12,4 +12,4 @@ from typing import Any
 
 from numba import njit
 
-lean: Any = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
+lean: Any = njit(cache=True, nogil=True, _nrt=False, error_model="numpy", no_cfunc_wrapper=True)  # type: ignore[call-overload]
