@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from naive import brute_force
+from naive import brute_force, labellings
 from problems import grid_model, random_model
 from tightmap.energy import energy, lower_bound
 from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.pairwise import pair_model
+from tightmap.graphcut.settle import settle
 
 
 def metric_model(rng, n, labels, ragged):
@@ -83,6 +84,40 @@ def test_other_tables_never_raise_the_energy_and_keep_the_invariant(seed, larges
             before = after
     for share in (1.0, 0.5, 0.1):
         assert lower_bound(graph, moves.messages(graph, share)) <= optimum + 1e-9
+
+
+def test_settled_variables_have_their_label_in_every_optimum_and_wherever_moves_stop():
+    rng = np.random.default_rng(7)
+    found = 0
+    for trial in range(40):
+        model = tm.Model.grid(2, 3, 3) if trial % 2 else tm.Model(rng.integers(2, 4, 5))
+        model.add_unaries([rng.normal(size=c) * 4 for c in model.cardinalities])
+        pairs = np.array([(i, j) for i in range(model.num_variables) for j in range(i) if rng.random() < 0.4])
+        if not len(pairs):
+            continue
+        weights, limit = rng.random(len(pairs)), float(rng.integers(1, 4))
+        add = (model.add_potts, model.add_truncated_linear, model.add_truncated_quadratic)[trial % 3]
+        add(pairs, weights) if trial % 3 == 0 else add(pairs, weights, limit)
+        graph = model.graph()
+        small = settle(pair_model(graph))
+        if small.settled is None:
+            continue
+        label = small.settled[small.node]
+        known = label >= 0
+        found += int(known.sum())
+        every = np.array(list(labellings(graph.arrays.cards)), np.int64)
+        values = np.array([energy(graph, x) for x in every])
+        for x in every[values <= values.min() + 1e-9]:
+            assert (x[known] == label[known]).all()
+        one, two = begin(graph, True), Expansion(small, True)
+        two.begin(np.zeros(graph.n, np.int64))
+        for moves in (one, two):
+            while sum(moves.move(c) for c in range(graph.max_labels)):
+                pass
+            assert moves.cost + graph.constant == pytest.approx(energy(graph, moves.labels), abs=1e-9)
+            if moves.truncated == 0:
+                assert (moves.labels[known] == label[known]).all()
+    assert found > 50  # the claim is not empty
 
 
 @pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tightmap.factors.kernels import value
+from tightmap.factors.kernels import POTTS, value
 from tightmap.graph import Arrays
 
 
@@ -62,7 +62,13 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
                 if labels[j] != proposal[j]:
                     first = False
                     break
-            if first:
+            if not first:
+                continue
+            if g.kind[f] == POTTS:  # in place: calling ``value`` with all arrays costs ten times the work
+                a = g.scope[g.scope_start[f]]
+                b = g.scope[g.scope_start[f] + 1]
+                delta[r] += g.weight[f] * ((proposal[a] != proposal[b]) - np.float64(labels[a] != labels[b]))
+            else:
                 delta[r] += value(g, f, proposal) - value(g, f, labels)
     gain = 0.0
     for i in range(n):

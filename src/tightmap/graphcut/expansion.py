@@ -28,8 +28,8 @@ class Expansion:
 
     def __post_init__(self) -> None:
         model, net = self.model, self.model.net
-        self.count = int(model.cards.max(initial=1))
-        self.uniform = bool((model.cards[model.node] == self.count).all())
+        self.count = int(model.room.max(initial=1))
+        self.uniform = bool((model.room[model.node] == self.count).all())
         self.tried = np.full(self.count, -1, np.int64)  # clock at the last move on every label
         self.truncated_before = 0  # in runs from earlier labellings
         self.move_data: Move | None = None
@@ -45,7 +45,7 @@ class Expansion:
         else:
             sizes = np.zeros(edges, np.int64)
             sizes[model.number] = model.span
-            self.start, self.label_step = np.cumsum(model.cards, dtype=np.int64) - model.cards, 1
+            self.start, self.label_step = np.cumsum(model.room, dtype=np.int64) - model.room, 1
             self.first, self.edge_step = np.cumsum(sizes) - sizes, 1
             self.y_size = int(sizes.sum())
             self.sizes = sizes.astype(np.int32)
@@ -66,6 +66,8 @@ class Expansion:
         self.y = np.zeros(self.y_size, dtype)
         x = np.full(nodes, -1, np.int32)
         x[model.node] = labels
+        if model.settled is not None:
+            x = np.where(model.settled >= 0, model.settled, x)
         self.move_data = Move(
             edges=model.edges,
             cards=model.cards,
@@ -96,11 +98,11 @@ class Expansion:
         if self.uniform:
             s = s._replace(hc=self.h[c * nodes : (c + 1) * nodes], yc=self.y[c * edges : (c + 1) * edges])
         else:
-            gather(c, self.h, self.start, model.cards, s.hc)
+            gather(c, self.h, self.start, model.room, s.hc)
             gather(c, self.y, self.first, self.sizes, s.yc)
         changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
         if not self.uniform:
-            scatter(c, self.h, self.start, model.cards, s.hc)
+            scatter(c, self.h, self.start, model.room, s.hc)
             scatter(c, self.y, self.first, self.sizes, s.yc)
         self.tried[c] = s.state[CLOCK]
         return int(changed)
@@ -123,7 +125,7 @@ class Expansion:
         return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale
 
     def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
-        """The duals times ``share`` as messages that energy.lower_bound certifies."""
+        """The duals times ``share`` as messages that energy.lower_bound certifies (of a model without settled ones)."""
         out = np.empty(int(message_offsets(graph)[-1]))
         model = self.model
         expand(

@@ -161,9 +161,9 @@ def run(net, cap, term, eps, t, lazy):
         # -------------------------------------------------------------------------------------------- adopt
         while lost > 0:
             lost -= 1
-            p = np.int64(orphans[lost])
+            p = np.uint64(orphans[lost])
             if pending(lazy, p):
-                touch(lazy, net, cap, p)
+                touch(lazy, net, cap, np.int64(p))
             mine = side[p]
             best = -1
             best_depth = FAR
@@ -222,12 +222,12 @@ def run(net, cap, term, eps, t, lazy):
         # -------------------------------------------------------------------------------------------- grow
         if count == 0:
             break
-        p = np.int64(queue[first])
+        p = np.uint64(queue[first])
         mine = side[p]
         meet = -1
         if mine != 0:
             if pending(lazy, p):
-                touch(lazy, net, cap, p)
+                touch(lazy, net, cap, np.int64(p))
             for k in range(degree(net, p)):
                 if (cap[arc(net, p, k)] if mine > 0 else cap[sister(net, p, k)]) <= eps:
                     continue

@@ -74,31 +74,53 @@ def edge(net, p, k):
     return net.edges[net.start[p] + k]
 
 
+def _unsigned(p: Any) -> bool:
+    """Kernels that count nodes in uint64 get indices of that type: Numba then leaves out its test for negative ones,
+    which the max-flow kernel would pay at every step."""
+    return isinstance(p, types.Integer) and not p.signed
+
+
 @overload(degree)
 def _degree(net, p):
     if _is_grid(net):
         return lambda net, p: net.degree
+    if _unsigned(p):
+        return lambda net, p: net.start[p + np.uint64(1)] - net.start[p]
     return lambda net, p: net.start[p + 1] - net.start[p]
 
 
 @overload(arc)
 def _arc(net, p, k):
     if _is_grid(net):
+        if _unsigned(p):
+            return lambda net, p, k: p * np.uint64(net.degree) + np.uint64(k)
         return lambda net, p, k: p * net.degree + k
+    if _unsigned(p):
+        return lambda net, p, k: np.uint64(net.start[p] + k)
     return lambda net, p, k: net.start[p] + k
 
 
 @overload(head)
 def _head(net, p, k):
     if _is_grid(net):
+        if _unsigned(p):
+            return lambda net, p, k: p + np.uint64(net.strides[np.uint64(k)])
         return lambda net, p, k: p + net.strides[k]
+    if _unsigned(p):
+        return lambda net, p, k: np.uint64(net.heads[np.uint64(net.start[p] + k)])
     return lambda net, p, k: np.int64(net.heads[net.start[p] + k])
 
 
 @overload(sister)
 def _sister(net, p, k):
     if _is_grid(net):
+        if _unsigned(p):
+            return lambda net, p, k: (
+                (p + np.uint64(net.strides[np.uint64(k)])) * np.uint64(net.degree) + np.uint64(k ^ 1)
+            )
         return lambda net, p, k: (p + net.strides[k]) * net.degree + (k ^ 1)
+    if _unsigned(p):
+        return lambda net, p, k: np.uint64(net.sisters[np.uint64(net.start[p] + k)])
     return lambda net, p, k: np.int64(net.sisters[net.start[p] + k])
 
 

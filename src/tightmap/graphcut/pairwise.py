@@ -45,12 +45,14 @@ class PairModel:
     net: Csr | Grid
     node: npt.NDArray[np.int64]  # (n,) network node of every variable
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
+    room: npt.NDArray[np.int32]  # (nodes,) labels of the variable of every node, settled or not
     number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
     span: npt.NDArray[np.int32]  # (factors,) larger label count of the two ends
     diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
+    settled: npt.NDArray[np.int32] | None = None  # (nodes,) label where no cut is needed, else -1 (settle.py)
 
     @property
     def nodes(self) -> int:
@@ -259,5 +261,5 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
     )
     span = g.cards[g.scope].reshape(-1, 2).max(axis=1) if graph.m else np.zeros(0, np.int32)
     return PairModel(
-        edges, net, node, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
+        edges, net, node, cards, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
     )  # fmt: skip

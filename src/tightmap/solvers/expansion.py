@@ -28,6 +28,7 @@ from tightmap.graphcut.components import component_fusion
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import pair_model
+from tightmap.graphcut.settle import settle
 from tightmap.memory import require
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.bcd import local_minimum, round_and_descend
@@ -105,7 +106,7 @@ class Expansion(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
-        moves = Moves(pair_model(graph), self.largest)
+        moves = Moves(settle(pair_model(graph)), self.largest)
         moves.begin(first_labels(graph, init))
         again = len(graph.arrays.unary) <= RESTART_SIZE if self.restart is None else self.restart
         again = again and init.labels is None and init.relaxed is None
