@@ -270,6 +270,22 @@ def maximum(typingctx, a, b):
     return a(a, b), codegen
 
 
+@intrinsic
+def absolute(typingctx, value):
+    """Lanes without their signs."""
+    if not isinstance(value, Vec):
+        return None
+
+    def codegen(context, builder, sig, args):
+        vector = context.get_value_type(sig.args[0])
+        bits = 32 if sig.args[0].dtype == types.float32 else 64
+        kind = ir.FunctionType(vector, [vector])
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{LANES}f{bits}")
+        return builder.call(function, [args[0]])
+
+    return value(value), codegen
+
+
 def _shifting(lanes: list[int]) -> Any:
     @intrinsic
     def op(typingctx, value, scalar):

@@ -187,7 +187,7 @@ def contract(g, f, pos, x, start, out, work):
     elif kind == SPARSE:
         sparse_contract(g, f, pos, x, start, out)
     elif kind == SECOND:
-        second_contract(g, f, pos, x, start, out)
+        second_contract(g, f, pos, x, start, out, work)
     else:
         _enumerate_contract(g, f, pos, x, start, out)
 

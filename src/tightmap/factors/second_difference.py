@@ -15,7 +15,7 @@ from numba import njit
 
 from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
-from tightmap.simd import LANES, get, load, maximum, minimum, splat, store
+from tightmap.simd import LANES, absolute, get, load, maximum, minimum, splat, store
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +84,11 @@ def second_add_slice(g, f, pos, labels, out, scale):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
-def second_contract(g, f, pos, x, start, out):
+def second_contract(g, f, pos, x, start, out, work):
     """Sum over the labels of the two other positions, sixteen labels of this one at a time.
 
-    Pairs without mass are skipped (late iterates are sparse).
+    Labels without mass are skipped (late iterates are sparse): the others of the inner position are packed into the
+    workspace, their values first and then their masses.
     """
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
@@ -95,43 +96,41 @@ def second_contract(g, f, pos, x, start, out):
     w = g.weight[f]
     p = 1 if pos == 0 else 0
     q = 1 if pos == 2 else 2
-    i = g.scope[a + pos]
-    ip = g.scope[a + p]
-    iq = g.scope[a + q]
-    n = g.cards[i]
-    c = _coefficient(pos)
+    ip, iq = g.scope[a + p], g.scope[a + q]
+    n, own = g.cards[g.scope[a + pos]], base + g.offset[g.scope[a + pos]]
+    count_p, count_q = g.cards[ip], g.cards[iq]
+    at_p, at_q = base + g.offset[ip], base + g.offset[iq]
     wide = 2 * LANES
-    own, sums = np.zeros(wide), np.empty(wide)
-    mass, values = np.empty(g.cards[iq]), np.empty(g.cards[iq])
+    values, masses = wide, wide + count_q
     kept = 0
-    for t in range(g.cards[iq]):
-        if x[start[q] + t] != 0.0:
-            mass[kept] = x[start[q] + t]
-            values[kept] = _coefficient(q) * g.params[base + g.offset[iq] + t]
-            kept += 1
+    for t in range(count_q):
+        mass = x[start[q] + t]
+        work[values + kept] = _coefficient(q) * g.params[at_q + t]
+        work[masses + kept] = mass
+        kept += 1 if mass != 0.0 else 0
     zero = limit - limit
     for first in range(0, n, wide):
         count = min(wide, n - first)
         for r in range(count):
-            own[r] = c * g.params[base + g.offset[i] + first + r]
-        low, high = load(own, 0), load(own, LANES)
+            work[r] = _coefficient(pos) * g.params[own + first + r]
+        low, high = load(work, 0), load(work, LANES)
         total, total_ = zero, zero
-        for s in range(g.cards[ip]):
+        for s in range(count_p):
             xs = w * x[start[p] + s]
             if xs == 0.0:
                 continue
-            vs = splat(_coefficient(p) * g.params[base + g.offset[ip] + s])
+            vs = splat(_coefficient(p) * g.params[at_p + s])
             low_s, high_s = low + vs, high + vs
-            xv = splat(xs)
+            sums, sums_ = zero, zero
             for t in range(kept):
-                v, m = splat(get(values, t)), xv * splat(get(mass, t))
-                d, e = low_s + v, high_s + v
-                total = total + m * minimum(maximum(d, zero - d), limit)
-                total_ = total_ + m * minimum(maximum(e, zero - e), limit)
-        store(sums, 0, total)
-        store(sums, LANES, total_)
+                v, mass = splat(get(work, values + t)), splat(get(work, masses + t))
+                sums = sums + mass * minimum(absolute(low_s + v), limit)
+                sums_ = sums_ + mass * minimum(absolute(high_s + v), limit)
+            total, total_ = total + splat(xs) * sums, total_ + splat(xs) * sums_
+        store(work, 0, total)
+        store(work, LANES, total_)
         for r in range(count):
-            out[first + r] += sums[r]
+            out[first + r] += work[r]
 
 
 @njit(cache=True, nogil=True)

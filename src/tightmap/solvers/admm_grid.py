@@ -38,12 +38,12 @@ from tightmap.simd import (
     less_mask,
     load,
     maximum,
-    minimum,
     shift_down,
     shift_up,
     splat,
     store,
 )
+from tightmap.solvers.admm_few import FEW, few_phase1, few_phase2
 from tightmap.stencil import Stencil
 
 _FUSE = {"contract", "nsz"}
@@ -56,9 +56,10 @@ class GridPlan(NamedTuple):
     height: int
     tiles: int  # per row: the width divided by LANES, rounded up
     labels: int
+    few: bool  # the kernels and the layout of admm_few.py
     diagonal: bool  # the eight neighbours of a pixel, not only four
     weight: npt.NDArray[np.floating]  # (2 or 4, height + 2, width) half weights in the order of _DIRECTIONS
-    unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES)
+    unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES), or labels before tiles when few
     one: np.floating  # 1, 2 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
     two: np.floating
     share: np.floating
@@ -96,9 +97,10 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
     weight: npt.NDArray[np.floating] = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
     for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
         weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
+    taps = _taps(stencil).astype(dtype)
     plan = GridPlan(
-        height, tiles, labels, diagonal, weight.ravel(), np.zeros((height + 2) * tiles * labels * LANES, dtype),
-        dtype(1), dtype(2), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), _taps(stencil).astype(dtype),
+        height, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),
+        np.zeros((height + 2) * tiles * labels * LANES, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), taps,
     )  # fmt: skip
     grid_write(plan, plan.unary, unary)
     return plan
@@ -115,6 +117,8 @@ def grid_state(plan: GridPlan) -> GridState:
 
 def _columns(plan: GridPlan, flat: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """The inner rows as [row][tile][lane][label]: a view."""
+    if plan.few:
+        return flat.reshape(plan.height + 2, plan.labels, plan.tiles, LANES)[1:-1].transpose(0, 2, 3, 1)
     return flat.reshape(plan.height + 2, plan.tiles, plan.labels, LANES)[1:-1].transpose(0, 1, 3, 2)
 
 
@@ -211,26 +215,6 @@ def _filtered(plan, g, at, total):
 
 
 @njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
-def _few_labels(plan, p):
-    """Thresholds of eight vectors of at most four labels: sorted, the best of the means of the k largest."""
-    one = splat(plan.one)
-    for s in range(plan.labels, 4):
-        store(p, s * LANES, splat(-plan.huge))
-    a, b, c, d = load(p, 0), load(p, LANES), load(p, 2 * LANES), load(p, 3 * LANES)
-    a, b = maximum(a, b), minimum(a, b)
-    c, d = maximum(c, d), minimum(c, d)
-    a, c = maximum(a, c), minimum(a, c)
-    b, d = maximum(b, d), minimum(b, d)
-    b, c = maximum(b, c), minimum(b, c)
-    a = a - one
-    b = a + b
-    c = b + c
-    d = c + d
-    tau = maximum(a, b * splat(plan.one / plan.two))
-    return maximum(tau, maximum(c * splat(plan.one / (plan.one + plan.two)), d * splat(plan.one / plan.two / plan.two)))
-
-
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
 def _newton(plan, state, base, p):
     """Thresholds of eight vectors by Newton's method, from the best of three lower bounds."""
     labels = plan.labels
@@ -276,7 +260,7 @@ def _phase1(plan, state, base, wbase, inverse, g, p):
     for s in range(0, labels * LANES, LANES):
         c = (load(state.y, line + s) + load(plan.unary, line + s)) + _filtered(plan, g, at + s, total)
         store(p, s, load(state.x2, line + s) - c * scale)
-    tau = _few_labels(plan, p) if labels <= 4 else _newton(plan, state, base, p)
+    tau = _newton(plan, state, base, p)
     change = zero
     line = base
     for s in range(labels):
@@ -354,20 +338,28 @@ def _row(plan, state, second, row, rho, inverse, relax, eps, g, p):
             flags[tile] = 0
             work += 1
             if second:
-                change = _phase2(plan, state, base, wbase, inverse, relax, g, p)
-                moved = less_mask(limit, change)
+                if plan.few:
+                    change, moved = few_phase2(plan, state, base, wbase, rho, inverse, relax, limit)
+                else:
+                    change = _phase2(plan, state, base, wbase, inverse, relax, g, p)
+                    moved = less_mask(limit, change)
+                    if moved != 0:
+                        _accept2(plan, state, base, rho, relax, limit, change, p)
                 if moved != 0:
-                    _accept2(plan, state, base, rho, relax, limit, change, p)
                     _mark(state.dirty1, row, tile, moved)
                     flags[tile] = 1  # its own multipliers changed
             else:
-                change = _phase1(plan, state, base, wbase, inverse, g, p)
-                moved = less_mask(limit, change)
+                if plan.few:
+                    change, moved = few_phase1(plan, state, base, wbase, inverse, limit)
+                else:
+                    change = _phase1(plan, state, base, wbase, inverse, g, p)
+                    moved = less_mask(limit, change)
+                    if moved != 0:
+                        _accept1(plan, state, base, limit, change, p)
                 if moved != 0:
-                    _accept1(plan, state, base, limit, change, p)
                     _mark(state.dirty2, row, tile, moved)
             total = total + choose_less(limit, change, change, limit - limit)
-        base += size
+        base += LANES if plan.few else size
         wbase += LANES
     state.residual[1 if second else 0, row - 1] = lane_sum(total)
     return work
