@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numba import njit
 
 from tightmap.graph import Arrays, FloatArray, Graph, IntArray, Kind
 from tightmap.recognise import Piece, Sums
@@ -52,16 +53,18 @@ def assemble(
     order = _factor_order(columns, m)
     scope_start, scope = _scopes(pieces, columns, order)
     adj_start, adj_factor, adj_pos = _adjacency(scope_start, scope, len(cards))
+    if not _is_identity(order):
+        columns = {name: column[order] for name, column in columns.items()}
     arrays = Arrays(
         cards=cards.astype(np.int32),
         offset=offset,
         unary=unary,
-        kind=columns["kind"][order].astype(np.uint8),
+        kind=columns["kind"].astype(np.uint8),
         scope_start=scope_start,
         scope=scope,
-        weight=columns["weight"][order],
-        param=columns["param"][order],
-        iparam=columns["iparam"][order],
+        weight=columns["weight"],
+        param=columns["param"],
+        iparam=columns["iparam"],
         params=params,
         ints=ints,
         adj_start=adj_start,
@@ -198,9 +201,9 @@ def _concatenate(
     params: list[FloatArray] = []
     ints: list[IntArray] = []
     hard: list[np.ndarray] = []
-    columns: dict[str, list[np.ndarray]] = {"kind": [], "weight": [], "param": [], "iparam": [], "piece": [], "row": []}
+    columns: dict[str, list[np.ndarray]] = {"kind": [], "weight": [], "param": [], "iparam": [], "row": []}
     at, iat = 0, 0
-    for number, piece in enumerate(pieces):
+    for piece in pieces:
         tables, own_ints = piece.tables, piece.ints
         if piece.kind == Kind.SECOND_DIFFERENCE:
             assert piece.values is not None
@@ -220,13 +223,12 @@ def _concatenate(
         columns["weight"].append(piece.weights)
         columns["param"].append(at + piece.table * tables.shape[1])
         columns["iparam"].append(iat + piece.table * own_ints.shape[1])
-        columns["piece"].append(np.full(len(piece.scopes), number))
         columns["row"].append(np.arange(len(piece.scopes)))
         at += tables.size
         iat += own_ints.size
-    types = {"kind": np.int64, "weight": np.float64, "param": np.int64, "iparam": np.int64, "piece": np.int64}
+    types = {"kind": np.int64, "weight": np.float64, "param": np.int64, "iparam": np.int64}
     joined = {
-        name: np.concatenate(parts).astype(types.get(name, np.int64))
+        name: np.concatenate(parts).astype(types.get(name, np.int64), copy=False)
         if parts
         else np.zeros(0, types.get(name, np.int64))
         for name, parts in columns.items()
@@ -247,29 +249,52 @@ def _factor_order(columns: dict[str, np.ndarray], m: int) -> IntArray:
     if m == 0:
         return np.zeros(0, dtype=np.int64)
     group = columns["arity"] * 16 + columns["kind"]
-    return np.lexsort((columns["row"], columns["second"], columns["first"], group))
+    first, second, row = columns["first"], columns["second"], columns["row"]
+    if (group == group[0]).all():  # mostly they come sorted
+        tie = (second[1:] > second[:-1]) | ((second[1:] == second[:-1]) & (row[1:] > row[:-1]))
+        if ((first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & tie)).all():
+            return np.arange(m)
+    return np.lexsort((row, second, first, group))
+
+
+def _is_identity(order: IntArray) -> bool:
+    """Is this permutation the identity?"""
+    return bool((order[1:] > order[:-1]).all())
 
 
 def _scopes(pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray) -> tuple[IntArray, np.ndarray]:
     """Pieces are sorted by arity, and the order keeps arities apart: permute within each arity."""
-    arity = columns["arity"][order]
+    sorted_already = _is_identity(order)
+    arity = columns["arity"] if sorted_already else columns["arity"][order]
     scope_start = np.concatenate(([0], np.cumsum(arity))).astype(np.int64)
     parts: list[np.ndarray] = []
     start = 0
     for k in sorted({p.arity for p in pieces}):
-        rows = np.concatenate([p.scopes for p in pieces if p.arity == k])
-        mine = order[start : start + len(rows)] - start
-        parts.append(rows[mine].astype(np.int32).reshape(-1))
+        same = [p.scopes.astype(np.int32) for p in pieces if p.arity == k]
+        rows = same[0] if len(same) == 1 else np.concatenate(same)
+        if not sorted_already:
+            rows = rows[order[start : start + len(rows)] - start]
+        parts.append(rows.reshape(-1))
         start += len(rows)
-    scope = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-    return scope_start, scope
+    if len(parts) == 1:
+        return scope_start, parts[0]
+    return scope_start, np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+@njit(cache=True, nogil=True)
+def _list_factors(scope_start, scope, fill, factor, position):
+    """Write every factor under its variables; fill[i] is the next free place of variable i."""
+    for f in range(len(scope_start) - 1):
+        for s in range(scope_start[f], scope_start[f + 1]):
+            a = fill[scope[s]]
+            fill[scope[s]] = a + 1
+            factor[a] = f
+            position[a] = s - scope_start[f]
 
 
 def _adjacency(scope_start: IntArray, scope: np.ndarray, n: int) -> tuple[IntArray, np.ndarray, np.ndarray]:
     counts = np.bincount(scope, minlength=n) if len(scope) else np.zeros(n, dtype=np.int64)
     adj_start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    order = np.argsort(scope, kind="stable")
-    sizes = np.diff(scope_start)
-    factor = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    position = (np.arange(len(scope)) - np.repeat(scope_start[:-1], sizes)).astype(np.int8)
-    return adj_start, factor[order], position[order]
+    factor, position = np.empty(len(scope), np.int32), np.empty(len(scope), np.int8)
+    _list_factors(scope_start, scope, adj_start[:-1].copy(), factor, position)
+    return adj_start, factor, position

@@ -76,15 +76,18 @@ class _Builder:
         self.fixed = fixed
         self.new_id = new_id
         self.sums = sums
+        self.same_ids = bool((fixed < 0).all())  # canonical variables are the user's
 
     def pieces(self, block: Block) -> list[Piece]:
-        rows = np.flatnonzero(block.weights != 0.0)
-        scopes = block.scopes[rows]
-        special = (self.new_id[scopes] < 0).any(axis=1)
+        zero = block.weights == 0.0
+        rows = np.flatnonzero(~zero) if zero.any() else np.arange(len(zero))
+        scopes = block.scopes[rows] if len(rows) < len(zero) else block.scopes
         if block.arity == 2:
-            special |= scopes[:, 0] == scopes[:, 1]
+            special = scopes[:, 0] == scopes[:, 1]
         else:
-            special |= (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any(axis=1)
+            special = (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any(axis=1)
+        if not self.same_ids:
+            special |= (self.new_id[scopes] < 0).any(axis=1)
         out: list[Piece] = []
         if special.any():
             out += self._reduced(block, rows[special])
@@ -96,17 +99,22 @@ class _Builder:
     # ------------------------------------------------------------- rows on distinct, free variables
 
     def _plain(self, block: Block, rows: IntArray) -> list[Piece]:
-        scopes = self.new_id[block.scopes[rows]]
-        weights = block.weights[rows]
+        scopes, weights = block.scopes, block.weights
+        everything = len(rows) == len(weights)
+        if not everything:
+            scopes, weights = scopes[rows], weights[rows]
+        if not self.same_ids:
+            scopes = self.new_id[scopes]
         if isinstance(block, DenseBlock):
-            return self._sorted_tables(scopes, block.tables, block.index[rows], weights)
+            index = block.index if everything else block.index[rows]
+            return self._sorted_tables(scopes, block.tables, index, weights)
         if isinstance(block, SecondDifferenceBlock):
             return [self._second_difference(block, scopes, weights)]
         if isinstance(block, PatternBlock):
             return self._patterns(block, scopes, weights)
         if isinstance(block, SparseBlock):
             return self._sparse(scopes, block.entries, block.values, float(block.default), tuple(block.shape), weights)
-        if (np.diff(scopes, axis=1) < 0).any():
+        if not _ascending(scopes):
             scopes = np.sort(scopes, axis=1)
         if isinstance(block, PnPottsBlock):
             labels = self.cards[block.scopes[rows]].min(axis=1)
@@ -122,7 +130,7 @@ class _Builder:
 
     def _sorted_tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
         """Dense tables with their axes permuted so that every scope is ascending."""
-        if not (np.diff(scopes, axis=1) < 0).any():
+        if _ascending(scopes):
             return recognise(scopes, tables, index, weights, self.sums)
         out: list[Piece] = []
         orders, group = np.unique(np.argsort(scopes, axis=1), axis=0, return_inverse=True)
@@ -268,6 +276,10 @@ class _Builder:
             index = np.arange(len(scopes), dtype=np.int64)
             return self._sorted_tables(scopes, np.ascontiguousarray(tables), index, np.ones(len(scopes)))
         return []
+
+
+def _ascending(scopes: IntArray) -> bool:
+    return all(bool((scopes[:, p] <= scopes[:, p + 1]).all()) for p in range(scopes.shape[1] - 1))
 
 
 def growth_strings(k: int) -> IntArray:

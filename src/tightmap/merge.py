@@ -27,6 +27,14 @@ def scope_keys(scopes: IntArray, n: int) -> IntArray:
     return inverse.reshape(-1).astype(np.int64)
 
 
+def has_repeats(keys: IntArray) -> bool:
+    """Does a number occur twice?  Factors mostly come sorted, and a sort alone is far cheaper than np.unique."""
+    if (keys[1:] > keys[:-1]).all():
+        return False
+    ordered = np.sort(keys)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
 def piece_dense(piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
     """(len(rows), *shape) tables of some rows of a piece, all with these label counts."""
     k = len(shape)
@@ -81,8 +89,9 @@ def _sum_potts(pieces: list[Piece], n: int) -> list[Piece]:
         return pieces
     scopes = np.concatenate([p.scopes for p in potts])
     weights = np.concatenate([p.weights for p in potts])
-    keys, first, inverse = np.unique(scope_keys(scopes, n), return_index=True, return_inverse=True)
-    if len(keys) < len(scopes):
+    keys = scope_keys(scopes, n)
+    if has_repeats(keys):
+        keys, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.reshape(-1), weights=weights, minlength=len(keys))
         scopes = scopes[first]
     keep = weights != 0.0
@@ -96,12 +105,14 @@ def _sum_potts(pieces: list[Piece], n: int) -> list[Piece]:
 def _merge_arity(pieces: list[Piece], cards: IntArray, sums: Sums) -> list[Piece]:
     n = len(cards)
     pieces = _sum_potts(pieces, n)
+    if [p.kind for p in pieces] == [Kind.POTTS]:
+        return pieces
     sets = [np.sort(p.scopes, axis=1) if p.kind == Kind.SECOND_DIFFERENCE else p.scopes for p in pieces]
     keys = scope_keys(np.concatenate(sets), n)
+    if not has_repeats(keys):
+        return pieces
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     twice = counts[inverse.reshape(-1)] > 1
-    if not twice.any():
-        return pieces
     sizes = np.prod(cards[np.concatenate(sets)[twice]].astype(np.float64), axis=1)
     if float(sizes.sum()) > MERGE_ENTRIES:
         return pieces

@@ -105,14 +105,15 @@ def _recognise_chunk(
     open_ = ~hard  # tables not yet recognised and free of +inf
 
     constant = open_ & (low == high)
-    rows = constant[index]
-    sums.constant += float((weights[rows] * low[index[rows]]).sum())
+    rows = _rows(constant, index)
+    if len(rows):
+        sums.constant += float((weights[rows] * low[index[rows]]).sum())
     open_ &= ~constant
 
     if open_.any():
         away = _separable_deviation(tables)
         separable = open_ & (away <= ROUNDING * size)
-        rows = np.flatnonzero(separable[index])
+        rows = _rows(separable, index)
         if len(rows):
             _absorb_separable(scopes[rows], tables, index[rows], weights[rows], sums)
             sums.slack += float((np.abs(weights[rows]) * away[index[rows]]).sum())
@@ -128,16 +129,19 @@ def _recognise_chunk(
 
     if k == 2:
         potts = spread_is_flat & flat_own
-        rows = np.flatnonzero(potts[index])
+        rows = _rows(potts, index)
         if len(rows):
-            which = index[rows]
-            sums.constant += float((weights[rows] * own[which, 0]).sum())
-            w = weights[rows] * (off[which, 0] - own[which, 0])
-            pieces.append(simple_piece(Kind.POTTS, scopes[rows], w))
+            every = len(rows) == len(scopes)
+            which = index if every else index[rows]
+            scale = weights if every else weights[rows]
+            if own[:, 0].any():
+                sums.constant += float((scale * own[which, 0]).sum())
+            w = scale * (off[which, 0] - own[which, 0])
+            pieces.append(simple_piece(Kind.POTTS, scopes if every else scopes[rows], w))
         open_ &= ~potts
         for kind, power in ((Kind.LINEAR, 1), (Kind.QUADRATIC, 2)):
             found, slope, limit, away = _difference(tables, own, open_ & flat_own, size, power)
-            rows = np.flatnonzero(found[index])
+            rows = _rows(found, index)
             if len(rows):
                 which = index[rows]
                 sums.constant += float((weights[rows] * own[which, 0]).sum())
@@ -146,7 +150,7 @@ def _recognise_chunk(
             open_ &= ~found
     else:
         pn = spread_is_flat
-        rows = np.flatnonzero(pn[index])
+        rows = _rows(pn, index)
         if len(rows):
             # tables that differ by a constant are told apart here, which costs sharing but nothing else
             params = np.concatenate((off[:, :1], own), axis=1)
@@ -155,12 +159,19 @@ def _recognise_chunk(
             pieces.append(share_tables(piece, sums))
         open_ &= ~pn
 
-    rows = np.flatnonzero((open_ | hard)[index])
+    rows = _rows(open_ | hard, index)
     if len(rows):
         none = np.zeros((t, 0), dtype=np.int64)
         piece = Piece(Kind.DENSE, scopes[rows], weights[rows], index[rows], flat, none)
         pieces.append(share_tables(piece, sums))
     return pieces
+
+
+def _rows(chosen: npt.NDArray[np.bool_], index: IntArray) -> IntArray:
+    """The rows whose table is chosen."""
+    if not chosen.any():
+        return np.zeros(0, dtype=np.int64)
+    return np.arange(len(index)) if chosen.all() else np.flatnonzero(chosen[index])
 
 
 def _marginal(tables: FloatArray, p: int) -> FloatArray:

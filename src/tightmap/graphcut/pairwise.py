@@ -115,7 +115,7 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
     unary = g.unary
     which = np.full(len(kind), -1, np.int64)
     moved = np.zeros(0)
-    other = ~np.isin(kind, (POTTS, LINEAR, QUADRATIC))
+    other = (kind < POTTS) | (kind > QUADRATIC)
     if other.any():
         edges = g.scope.reshape(-1, 2)
         rows = np.flatnonzero(other)
@@ -158,17 +158,56 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
     return kind, base, np.concatenate(chunks), unary, which, moved
 
 
-def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int] | None:
-    """Framed grid network, node of every variable and number of nodes, when all edges join king's-move neighbours."""
+@njit(cache=True, nogil=True)
+def _distinct_steps(scope, steps):
+    """The differences between the ends of factors, ascending in ``steps``; returns how many, or -1 if too many."""
+    count = 0
+    for f in range(len(scope) // 2):
+        d = np.int64(scope[2 * f + 1]) - scope[2 * f]
+        i = 0
+        while i < count and steps[i] < d:
+            i += 1
+        if i < count and steps[i] == d:
+            continue
+        if count == len(steps):
+            return -1
+        for j in range(count, i, -1):
+            steps[j] = steps[j - 1]
+        steps[i] = d
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _place(scope, width, steps, right, node, number):
+    """Edge numbers on the framed grid; False if a factor joins variables across its border."""
+    half = len(steps)
+    for f in range(len(number)):
+        i = np.int64(scope[2 * f])
+        d = scope[2 * f + 1] - i
+        k = 0
+        while steps[k] != d:
+            k += 1
+        column = i % width + right[k]
+        if column < 0 or column >= width:
+            return False
+        number[f] = node[i] * half + k
+    return True
+
+
+def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int, npt.NDArray[np.int64]] | None:
+    """Framed grid network, node of every variable, number of nodes, and edge number of every factor, when all edges
+    join king's-move neighbours."""
     if graph.m == 0:
         return None
-    first = graph.edges[:, 0].astype(np.int64)
-    steps = graph.edges[:, 1] - first
-    distinct = np.unique(steps)
-    if len(distinct) > 4:
+    scope, room = graph.arrays.scope, np.zeros(4, np.int64)
+    count = _distinct_steps(scope, room)
+    if count < 0:
         return None
+    distinct = room[:count]
     widths = [] if graph.grid_shape is None else [graph.grid_shape[1]]
     widths += [int(distinct.max()) + d for d in (0, -1, 1)]
+    number = np.empty(graph.m, np.int64)
     for width in dict.fromkeys(widths):
         if width < 3 or graph.n % width:
             continue
@@ -176,31 +215,45 @@ def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int] | None
         right = distinct - down * width
         if down.max() > 1 or np.abs(right).max() > 1:
             continue
-        column = first % width + right[np.searchsorted(distinct, steps)]
-        if column.min() < 0 or column.max() >= width:
-            continue
         frame = width + 1
-        strides = down * frame + right
         height = graph.n // width
-        node = (np.arange(height)[:, None] + 1) * frame + np.arange(width) + 1
+        node = ((np.arange(height)[:, None] + 1) * frame + np.arange(width) + 1).ravel()
+        if not _place(scope, width, distinct, right, node, number):
+            continue
+        strides = down * frame + right  # ascending, as the steps are
         pairs = np.stack([strides, -strides], axis=1).ravel().astype(np.int64)
-        return Grid(pairs, len(pairs)), node.ravel().astype(np.int64), (height + 2) * frame + 2
+        return Grid(pairs, len(pairs)), node, (height + 2) * frame + 2, number
     return None
+
+
+@njit(cache=True, nogil=True)
+def _largest_around(scope, kind, weight, base, tables, dense, around):
+    """Largest sum over the edges of one variable of twice their largest cost."""
+    for f in range(len(kind)):
+        biggest = 1.0 if kind[f] == POTTS else dense if kind[f] == DENSE else tables[base[f]]
+        cost = 2.0 * biggest * abs(weight[f])
+        around[scope[2 * f]] += cost
+        around[scope[2 * f + 1]] += cost
+    return around.max()
 
 
 def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDArray, unary: npt.NDArray) -> float:
     """Largest sum of magnitudes of costs around one variable."""
-    top = np.abs(unary).max(initial=0.0)
+    top = float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
     if len(kind) == 0:
-        return float(top)
-    biggest = np.ones(len(kind))
-    differences = (kind == LINEAR) | (kind == QUADRATIC)
-    biggest[differences] = tables[base[differences]]
-    if (kind == DENSE).any():
-        biggest[kind == DENSE] = np.abs(tables).max()
-    per_edge = 2.0 * biggest * np.abs(g.weight)
-    around = np.bincount(g.scope, weights=np.repeat(per_edge, 2), minlength=len(g.cards))
-    return float(top + around.max(initial=0.0))
+        return top
+    dense = float(np.abs(tables).max()) if (kind == DENSE).any() else 0.0
+    return top + float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
+
+
+@njit(cache=True, nogil=True)
+def _by_number(number, scope, cards, kind, weight, base, out_kind, out_weight, out_base, out_stride):
+    for f in range(len(number)):
+        e = number[f]
+        out_kind[e] = kind[f]
+        out_weight[e] = weight[f]
+        out_base[e] = base[f]
+        out_stride[e] = cards[scope[2 * f + 1]]
 
 
 def _integral(values: npt.NDArray) -> bool:
@@ -231,35 +284,28 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         costs = (costs + magic[0]) - magic[0]
         weight = np.where(kind == DENSE, weight, (weight + magic[0]) - magic[0])
 
-    ends = graph.edges.astype(np.int64) if graph.m else np.zeros((0, 2), np.int64)
     if layout is not None:
-        grid, node, nodes = layout
-        net: Csr | Grid = grid
-        tail = node[ends[:, 0]]
-        slot = np.searchsorted(grid.strides[::2], node[ends[:, 1]] - tail)  # ascending, as the steps are
-        number = tail * (grid.degree // 2) + slot
-        count = nodes * (grid.degree // 2)
+        net: Csr | Grid
+        net, node, nodes, number = layout
+        count = nodes * (net.degree // 2)
     else:
+        ends = graph.edges if graph.m else np.zeros((0, 2), np.int32)
         nodes, node = graph.n, np.arange(graph.n)
         net, _ = csr_from_edges(nodes, ends[:, 0], ends[:, 1])
         number, count = np.arange(graph.m), graph.m
     cards = np.zeros(nodes, np.int32)
     cards[node] = g.cards
-
-    def by_number(values: npt.NDArray, kind_of: type, default: int = 0) -> npt.NDArray:
-        out: npt.NDArray = np.full(count, default, kind_of)
-        out[number] = values
-        return out
-
     edges = Edges(
-        kind=by_number(kind, np.uint8, POTTS),
-        weight=by_number(weight, dtype),
-        base=by_number(base, np.int64),
-        stride=by_number(g.cards[g.scope[1::2]], np.int32),
+        kind=np.full(count, POTTS, np.uint8),
+        weight=np.zeros(count, dtype),
+        base=np.zeros(count, np.int64),
+        stride=np.zeros(count, np.int32),
         tables=used_tables.astype(dtype),
         magic=magic,
     )
-    span = g.cards[g.scope].reshape(-1, 2).max(axis=1) if graph.m else np.zeros(0, np.int32)
+    _by_number(number, g.scope, g.cards, kind, weight, base, edges.kind, edges.weight, edges.base, edges.stride)
+    ends_cards = g.cards[g.scope]
+    span = np.maximum(ends_cards[::2], ends_cards[1::2])
     return PairModel(
         edges, net, node, cards, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
     )  # fmt: skip
