@@ -77,7 +77,7 @@ def edge(net, p, k):
 def _unsigned(p: Any) -> bool:
     """Kernels that count nodes in uint64 get indices of that type: Numba then leaves out its test for negative ones,
     which the max-flow kernel would pay at every step."""
-    return isinstance(p, types.Integer) and not p.signed
+    return isinstance(p, types.Integer) and not getattr(p, "signed", True)
 
 
 @overload(degree)
