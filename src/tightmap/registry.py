@@ -20,6 +20,7 @@ METHODS: dict[str, str] = {
     "bcd": "tightmap.solvers.bcd:BCD",
     "tabu": "tightmap.solvers.tabu:Tabu",
     "anneal": "tightmap.solvers.anneal:Anneal",
+    "lns": "tightmap.solvers.lns:LNS",
     "pgd": "tightmap.solvers.pgd:PGD",
     "fw": "tightmap.solvers.fw:FrankWolfe",
     "cqp": "tightmap.solvers.cqp:CQP",
@@ -34,6 +35,7 @@ METHODS: dict[str, str] = {
     "swap": "tightmap.solvers.swap:Swap",
     "qpbo": "tightmap.solvers.qpbo:QPBOSolver",
     "fusion": "tightmap.solvers.fusion:Fusion",
+    "exact": "tightmap.solvers.exact:Exact",
 }
 
 

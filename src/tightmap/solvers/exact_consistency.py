@@ -1,0 +1,248 @@
+"""Soft arc consistency: move integer cost between functions until the constant, a lower bound, rises no more.
+
+Equivalence-preserving transformations (Larrosa and Schiex 2004; Cooper et al. 2010) project cost from a function to
+a variable, extend it back, and gather the minimum of a unary in the constant c0.  No cost is ever negative, so at any
+moment c0 is a lower bound of the subproblem, and a label a with c0 + c_i(a) >= upper can go.  Kept up here:
+
+    node consistency       min_a c_i(a) = 0, and the labels that reach the upper bound are gone
+    arc consistency        every label has, in every function, a tuple of cost 0
+    directed, full         for i before j every label of i has a partner with c_ij + c_j = 0: cost flows to the front
+    existential            some label of i has c_i = 0 and such a partner in all neighbours; if not, c0 can rise
+    (together EDAC, de Givry et al. 2005); functions of three or more variables: projections and directed extensions.
+
+Each kernel is called in one place only: that is what keeps the compilation short.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tightmap.solvers.exact_store import (
+    ARC,
+    ARCS,
+    BACK,
+    CULPRIT,
+    DIRECTED,
+    EXIST,
+    GOOD,
+    HUGE,
+    LOOSE,
+    NEAR,
+    OFF,
+    PAIR,
+    RAISED,
+    ROUNDS,
+    ROW,
+    SHIFT,
+    TO,
+    WORK,
+    put,
+    raised,
+    settle,
+)
+from tightmap.solvers.exact_wide import gather
+
+
+@njit(cache=True, nogil=True)
+def supports_of_neighbours(net, s, j):
+    """Arc consistency of all neighbours of j towards j, whose labels changed."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    oj = net.node[j, OFF]
+    cj = net.node[j + 1, OFF] - oj
+    nj = value[sizes + j]
+    for back in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+        i = net.arc[back, TO]
+        arc = net.arc[back, BACK]
+        oi = net.node[i, OFF]
+        mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
+        ni = value[sizes + i]
+        work = ni + 2
+        moved = False
+        for k in range(ni):
+            x = domain[oi + k]
+            r = row + x * cj
+            own = value[mine + x]
+            y = s.support[mine + x]
+            if place[oj + y] < nj and tables[r + y] - own == value[theirs + y]:
+                continue
+            low = HUGE
+            arg = 0
+            for h in range(nj):
+                y = domain[oj + h]
+                v = tables[r + y] - value[theirs + y]
+                if v < low:
+                    low = v
+                    arg = y
+                    if v == own:
+                        break
+            work += nj
+            s.support[mine + x] = arg
+            low -= own
+            if low > 0:
+                put(s, mine + x, own + low)
+                put(s, 1 + oi + x, value[1 + oi + x] + low)
+                moved = True
+        s.number[WORK] += work
+        if moved:
+            s.number[CULPRIT] = net.arc[back, PAIR]
+            raised(s, i)
+
+
+@njit(cache=True, nogil=True)
+def full_support(net, s, arc, i, j):
+    """Extend from j what labels of i need, then project to i (full directed support)."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    oi, oj = net.node[i, OFF], net.node[j, OFF]
+    cj = net.node[j + 1, OFF] - oj
+    ci = net.node[i + 1, OFF] - oi
+    ni, nj = value[sizes + i], value[sizes + j]
+    back = net.arc[arc, BACK]
+    mine, theirs, row, turned = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW], net.arc[back, ROW]
+    gain = s.scratch[0]
+    work = ni + 4
+    some = False
+    for k in range(ni):
+        x = domain[oi + k]
+        r = row + x * cj
+        own = value[mine + x]
+        y = s.support[mine + x]
+        if place[oj + y] < nj and tables[r + y] - own == value[theirs + y] and value[1 + oj + y] == 0:
+            gain[x] = 0
+            continue
+        low = HUGE
+        arg = 0
+        for h in range(nj):
+            y = domain[oj + h]
+            v = tables[r + y] - value[theirs + y] + value[1 + oj + y]
+            if v < low:
+                low = v
+                arg = y
+                if v == own:
+                    break
+        work += nj
+        s.support[mine + x] = arg
+        gain[x] = low - own
+        some = some or low > own
+    s.number[WORK] += work
+    if not some:
+        return
+    for h in range(nj):
+        y = domain[oj + h]
+        u = value[1 + oj + y]
+        if u == 0:
+            continue
+        r = turned + y * ci
+        most = np.int64(0)
+        away = value[theirs + y]
+        for k in range(ni):
+            x = domain[oi + k]
+            if gain[x] > 0:
+                most = max(most, gain[x] - (tables[r + x] - value[mine + x] - away))
+        if most > 0:
+            put(s, theirs + y, away - most)
+            put(s, 1 + oj + y, u - most)
+    s.number[WORK] += ni * nj
+    for k in range(ni):
+        x = domain[oi + k]
+        if gain[x] > 0:
+            put(s, mine + x, value[mine + x] + gain[x])
+            put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
+    s.number[CULPRIT] = net.arc[arc, PAIR]
+    raised(s, i)
+
+
+@njit(cache=True, nogil=True)
+def has_existential_support(net, s, i):
+    """Whether a label of i is free of cost together with a label of every neighbour; it is noted."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    oi = net.node[i, OFF]
+    ni = value[sizes + i]
+    first = place[oi + s.pick[GOOD, i]]  # the label that served last time is asked first
+    if first >= ni:
+        first = 0
+    for turn in range(ni):
+        x = domain[oi + (first if turn == 0 else (turn - 1 if turn <= first else turn))]
+        if value[1 + oi + x] > 0:
+            continue
+        free = True
+        for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
+            j = net.arc[arc, TO]
+            oj = net.node[j, OFF]
+            nj = value[sizes + j]
+            theirs = net.arc[net.arc[arc, BACK], SHIFT]
+            k = net.arc[arc, SHIFT] + x
+            r = net.arc[arc, ROW] + x * (net.node[j + 1, OFF] - oj)
+            y = s.support[k]
+            if place[oj + y] < nj and value[1 + oj + y] == 0 and tables[r + y] - value[k] == value[theirs + y]:
+                continue
+            free = False
+            for h in range(nj):
+                y = domain[oj + h]
+                if value[1 + oj + y] == 0 and tables[r + y] - value[k] == value[theirs + y]:
+                    free = True
+                    s.support[k] = y
+                    break
+            s.number[WORK] += nj
+            if not free:
+                break
+        s.number[WORK] += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        if free:
+            s.pick[GOOD, i] = x
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def propagate(net, s):
+    """Establish the consistencies; False when the subproblem holds nothing below the upper bound.
+
+    Every round asks for existential supports from the front, sends cost to the front from the back, and looks for
+    supports that removed labels took away.
+    """
+    n = len(net.node) - 1
+    flag = s.flag
+    known = s.value[0]
+    for _ in range(ROUNDS):
+        for j in range(n):
+            if flag[RAISED, j]:
+                flag[RAISED, j] = 0
+                flag[EXIST, j] = 1
+                for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+                    flag[EXIST, net.arc[arc, TO]] = 1
+        for turn in range(4 * n):
+            phase = turn // n
+            i = turn - phase * n
+            if phase == 1:
+                i = n - 1 - i
+            if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not settle(net, s, i):
+                return False
+            if phase == 3:
+                continue
+            which = EXIST if phase == 0 else (DIRECTED if phase == 1 else ARC)
+            if not flag[which, i]:
+                continue
+            flag[which, i] = 0
+            if phase == 2:
+                supports_of_neighbours(net, s, i)
+            elif phase == 1 or not has_existential_support(net, s, i):
+                for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
+                    j = net.arc[arc, TO]
+                    if phase == 0:
+                        full_support(net, s, arc, i, j)
+                    elif j < i:
+                        full_support(net, s, net.arc[arc, BACK], j, i)
+            if phase > 0:
+                for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
+                    gather(net, s, net.near[q, 0], phase == 1)
+        s.number[WORK] += 4 * n
+        waiting = s.value[0] > known
+        known = s.value[0]
+        for j in range(n):
+            waiting = waiting or flag[RAISED, j] or flag[ARC, j] or flag[DIRECTED, j] or flag[LOOSE, j]
+        if not waiting:
+            return True
+    return True

@@ -1,0 +1,173 @@
+"""The exact search: agreement with brute force, sound bounds at any time, elimination, integers, resumption."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tightmap as tm
+from naive import brute_force
+from problems import grid_model, random_model, tree_model
+from tightmap.energy import energy
+from tightmap.solvers.exact_model import build_network, components, eliminate_few, elimination_order
+
+SEARCH = {"elimination": 0, "degree": 0}  # nothing is eliminated: all is left to the search
+WAYS = (SEARCH, {"elimination": 0, "degree": 1}, {"elimination": 0, "degree": 3}, {})
+
+
+def check(model, **options):
+    """Solve to the end; the optimum is found and proven, and no bound on the way is above it."""
+    optimum = brute_force(model)[0]
+    bounds = []
+    result = tm.solve(model, "exact", callback=lambda info: bounds.append(info.lower_bound), **options)
+    if not np.isfinite(optimum):
+        assert result.status is tm.Status.INFEASIBLE
+        return result
+    tiny = 1e-9 * max(1.0, abs(optimum))
+    assert result.status is tm.Status.OPTIMAL
+    assert abs(result.energy - optimum) <= tiny
+    assert max(bounds, default=-np.inf) <= optimum + tiny
+    assert result.lower_bound <= optimum + tiny
+    return result
+
+
+@settings(max_examples=250)
+@given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from(WAYS))
+def test_random_models_of_all_orders(seed, way):
+    rng = np.random.default_rng(seed)
+    model = random_model(
+        rng,
+        n=int(rng.integers(1, 8)),
+        labels=int(rng.integers(2, 4)),
+        factors=int(rng.integers(0, 14)),
+        order=int(rng.integers(2, 5)),
+        hard=float(rng.choice([0.0, 0.1, 0.4, 0.7])),
+        integral=bool(rng.integers(2)),
+        ragged=bool(rng.integers(2)),
+    )
+    check(model, **way)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_dense_pairs_with_many_labels(seed):
+    """Larger domains, all pairs: the search has to branch."""
+    rng = np.random.default_rng(seed)
+    n, labels = 4, int(rng.integers(5, 9))
+    model = tm.Model([labels] * n)
+    model.add_unaries(rng.integers(0, 9, (n, labels)))
+    pairs = np.array([(i, j) for i in range(n) for j in range(i)])
+    tables = rng.integers(0, 30, (len(pairs), labels, labels)).astype(float)
+    tables[rng.random(tables.shape) < 0.2] = np.inf
+    model.add_factors(pairs, tables)
+    check(model, **SEARCH)
+
+
+def test_it_branches_and_replays():
+    """A frustrated model that consistency alone does not solve, against elimination."""
+    rng = np.random.default_rng(5)
+    model = tm.Model([2] * 26)
+    pairs = np.array([(i, j) for i in range(26) for j in range(i) if rng.random() < 0.5])
+    model.add_potts(pairs, rng.integers(-9, 10, len(pairs)))
+    model.add_unaries(rng.integers(0, 5, (26, 2)))
+    search = tm.solve(model, "exact", **SEARCH)
+    other = tm.solve(model, "exact", elimination=1 << 24)
+    assert search.status is tm.Status.OPTIMAL and other.status is tm.Status.OPTIMAL
+    assert search.energy == other.energy
+    assert "bucket" in other.note and "nodes" in search.note
+
+
+def test_elimination_is_exact_on_trees_and_narrow_grids():
+    for seed in range(3):
+        check(tree_model(np.random.default_rng(seed), n=8, order=3))
+    model = grid_model(np.random.default_rng(1), 4, 60, 3, "dense", integral=False)
+    whole = tm.solve(model, "exact")
+    searched = tm.solve(model, "exact", elimination=0)
+    assert whole.status is searched.status is tm.Status.OPTIMAL
+    assert whole.energy == pytest.approx(searched.energy, rel=1e-9)
+
+
+def test_components_are_solved_apart():
+    rng = np.random.default_rng(3)
+    model = tm.Model([3] * 12)
+    for k in range(3):
+        own = 4 * k + np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+        model.add_factors(own, rng.normal(size=(6, 3, 3)))
+    net = build_network(model.graph(), 100.0)
+    assert [len(part) for part in components(net)] == [4, 4, 4]
+    whole, searched = tm.solve(model, "exact"), tm.solve(model, "exact", **SEARCH)
+    assert searched.status is tm.Status.OPTIMAL
+    assert searched.energy == pytest.approx(whole.energy, rel=1e-9)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), degree=st.integers(0, 4))
+def test_integers_and_elimination_keep_the_optimum(seed, degree):
+    """Scaled costs are below the true ones by less than one unit a term; eliminated labels come back."""
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, n=6, labels=3, factors=8, order=3, tidy=True)
+    graph = model.graph()
+    optimum = brute_force(model)[0]
+    net = build_network(graph, optimum + 1.0)
+    eliminate_few(net, degree, 1000)
+    order = elimination_order(net, 20.0, 24.0, 10_000)
+    assert order is not None and sorted(order) == [i for i in range(graph.n) if i not in net.gone]
+    for i in order:
+        net.eliminate(i)
+    assert net.bound(0) <= optimum + 1e-12 and net.bound(0) == pytest.approx(optimum, abs=1e-9)
+    found = np.zeros(graph.n, dtype=np.int64)
+    net.complete(found)
+    assert energy(graph, found) == pytest.approx(optimum, abs=1e-9)
+
+
+def hard_model(seed=2, n=40, labels=4):
+    rng = np.random.default_rng(seed)
+    model = tm.Model([labels] * n)
+    pairs = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 0.3])
+    model.add_factors(pairs, rng.integers(0, 40, (len(pairs), labels, labels)))
+    return model
+
+
+def test_interrupted_runs_are_sound_and_go_on():
+    model = hard_model(n=22)
+    full = tm.solve(model, "exact", elimination=0)
+    assert full.status is tm.Status.OPTIMAL
+    part = tm.solve(model, "exact", elimination=0, max_iterations=4)
+    assert part.lower_bound <= full.energy <= part.energy
+    rest = tm.solve(model, "exact", elimination=0, init=part)
+    assert rest.status is tm.Status.OPTIMAL and rest.energy == full.energy
+    assert rest.iterations < full.iterations
+    again = tm.solve(model, "exact", elimination=0, init=part)
+    assert again.iterations == rest.iterations and (again.labels == rest.labels).all()
+
+
+def test_bounds_rise_and_energies_fall():
+    rows = tm.solve(hard_model(), "exact", elimination=0, max_iterations=12, trace=True).trace
+    bounds, energies = [r["lower_bound"] for r in rows], [r["energy"] for r in rows]
+    assert bounds == sorted(bounds) and energies == sorted(energies, reverse=True)
+    assert bounds[-1] <= energies[-1] and bounds[-1] > bounds[0]
+
+
+def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
+    """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
+    from tightmap.solvers import exact
+
+    model = hard_model(n=18, labels=3)
+    expected = tm.solve(model, "exact", elimination=0)
+    monkeypatch.setattr(exact, "WORK", 3000)
+    result = tm.solve(model, "exact", elimination=0)
+    assert result.status is tm.Status.OPTIMAL and result.energy == expected.energy
+    assert result.iterations > 10 * expected.iterations
+
+
+def test_tables_that_are_too_large_are_refused():
+    model = tm.Model([2] * 24)
+    model.add_pn_potts([list(range(24))], [1.0], [0.0, 0.5], disagreement=1.0)
+    with pytest.raises(tm.ModelError, match="'exact' takes factors of at most"):
+        tm.solve(model, "exact")
+    with pytest.raises(tm.OptionError, match="degree"):
+        tm.solve(model, "exact", degree=-1)
+    with pytest.raises(tm.OptionError, match="elimination"):
+        tm.solve(model, "exact", elimination=-1)
