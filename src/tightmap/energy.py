@@ -104,11 +104,11 @@ def _gradient(g, x, out, scratch):
             row = out[g.offset[i] : g.offset[i + 1]]
             row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 first = g.scope_start[f]
                 for p in range(first, g.scope_start[f + 1]):
                     start[p - first] = g.offset[g.scope[p]]
-                contract(g, f, g.adj_pos[a], x, start, row, work)
+                contract(g, f, int(g.adj_pos[a]), x, start, row, work)
 
 
 def gradient(graph: Graph, x: FloatArray) -> FloatArray:

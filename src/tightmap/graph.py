@@ -39,7 +39,7 @@ class Kind(IntEnum):
 
 
 class Arrays(NamedTuple):
-    """Flat arrays, one Numba specialisation for every model.
+    """Flat arrays, one Numba type for every model (and one more for the models of pairs, see ``PairArrays``).
 
     Variables are 0..n-1, factors 0..m-1.  ``scope[scope_start[f]:scope_start[f + 1]]`` are the variables of factor f in
     ascending order (except SECOND_DIFFERENCE, whose middle variable is at position 1 and whose ends are ascending).
@@ -61,6 +61,13 @@ class Arrays(NamedTuple):
     adj_start: IntArray  # (n + 1,)
     adj_factor: npt.NDArray[np.int32]
     adj_pos: npt.NDArray[np.int8]
+
+
+class PairArrays(Arrays):
+    """The same of a model whose factors are all pairs, given by dense tables, Potts or label differences.
+
+    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/higher.py).
+    """
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,6 +52,65 @@ def dense_key(g, f, labels):
 
 
 @njit(cache=True, nogil=True)
+def pair_add_slice(g, f, pos, labels, out, scale):
+    a = g.scope_start[f]
+    i, j = g.scope[a], g.scope[a + 1]
+    c = g.cards[j]
+    w = scale * g.weight[f]
+    t, step = g.param[f], 1
+    if pos == 0:
+        t, step = t + labels[j], c
+    else:
+        t += labels[i] * c
+    for s in range(g.cards[g.scope[a + pos]]):
+        out[s] += w * g.params[t]
+        t += step
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def pair_contract(g, f, pos, x, at, out):
+    """The vector of the other position is x[at:]."""
+    a = g.scope_start[f]
+    c, n = g.cards[g.scope[a + 1 - pos]], g.cards[g.scope[a + pos]]
+    w = g.weight[f]
+    table = g.params[g.param[f] : g.param[f] + n * c]
+    if pos == 0:
+        for s in range(n):
+            total = 0.0
+            for t in range(c):
+                total += table[s * c + t] * x[at + t]
+            out[s] += w * total
+    else:
+        for t in range(c):
+            v = w * x[at + t]
+            for s in range(n):
+                out[s] += v * table[t * n + s]
+
+
+@njit(cache=True, nogil=True)
+def pair_minmarg(g, f, pos, h, at, out):
+    """Min-plus twin of pair_contract; overwrites out."""
+    a = g.scope_start[f]
+    c, n = g.cards[g.scope[a + 1 - pos]], g.cards[g.scope[a + pos]]
+    w = g.weight[f]
+    table = g.params[g.param[f] : g.param[f] + n * c]
+    if pos == 0:
+        for s in range(n):
+            best = np.inf
+            for t in range(c):
+                u = w * table[s * c + t] + h[at + t]
+                best = u if u < best else best
+            out[s] = best
+    else:
+        for s in range(n):
+            out[s] = np.inf
+        for t in range(c):
+            for s in range(n):
+                u = w * table[t * n + s] + h[at + t]
+                out[s] = u if u < out[s] else out[s]
+
+
+@njit(cache=True, nogil=True)
 def dense_add_slice(g, f, pos, labels, out, scale):
     a = g.scope_start[f]
     k = g.scope_start[f + 1] - a
@@ -118,26 +177,6 @@ def dense_minmarg(g, f, pos, h, start, out, work):
     for p in range(k):
         size *= g.cards[g.scope[a + p]]
     table = g.params[g.param[f] : g.param[f] + size]
-    if k == 2:  # the common case, without a detour through the workspace
-        j = 1 - pos
-        c = g.cards[g.scope[a + j]]
-        n = g.cards[g.scope[a + pos]]
-        v = h[start[j] : start[j] + c]
-        if pos == 0:
-            for s in range(n):
-                best = np.inf
-                for t in range(c):
-                    u = w * table[s * c + t] + v[t]
-                    best = u if u < best else best
-                out[s] = best
-        else:
-            for s in range(n):
-                out[s] = np.inf
-            for t in range(c):
-                for s in range(n):
-                    u = w * table[t * n + s] + v[t]
-                    out[s] = u if u < out[s] else out[s]
-        return
     for r in range(size):
         work[r] = w * table[r]
     for p in range(k - 1, pos, -1):

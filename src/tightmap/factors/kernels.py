@@ -3,6 +3,8 @@
 Solvers call these and never look at a table.  All take the canonical ``Arrays`` g and a factor f; vectors of the
 positions of f are read at ``x[start[p] : start[p] + cards]`` from one flat array, so that ``start`` decides which copy
 of a variable a position sees.  ``work`` is scratch space of ``workspace(g)`` entries.
+
+Pairs are here, everything else in ``higher.py``.
 """
 
 from __future__ import annotations
@@ -10,27 +12,21 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tightmap.factors.dense import dense_add_slice, dense_contract, dense_key, dense_minmarg
+from tightmap.factors.dense import pair_add_slice, pair_contract, pair_minmarg
 from tightmap.factors.difference import (
     difference_add_slice,
     difference_contract,
     difference_minmarg,
     difference_value,
 )
-from tightmap.factors.pattern import pattern_rank
-from tightmap.factors.pn_potts import pn_add_slice, pn_contract, pn_minmarg, pn_value
+from tightmap.factors.higher import higher_add_slice, higher_contract, higher_minmarg, higher_value
 from tightmap.factors.potts import potts_add_slice, potts_contract, potts_minmarg
-from tightmap.factors.second_difference import second_add_slice, second_contract, second_minmarg, second_value
-from tightmap.factors.sparse import sparse_add_slice, sparse_contract, sparse_lookup, sparse_minmarg
 from tightmap.graph import Arrays, Kind
 
 DENSE = int(Kind.DENSE)
 POTTS = int(Kind.POTTS)
 LINEAR = int(Kind.LINEAR)
 QUADRATIC = int(Kind.QUADRATIC)
-PN_POTTS = int(Kind.PN_POTTS)
-PATTERN = int(Kind.PATTERN)
-SPARSE = int(Kind.SPARSE)
 SECOND = int(Kind.SECOND_DIFFERENCE)
 
 
@@ -49,34 +45,19 @@ def workspace(g: Arrays) -> int:
 
 
 @njit(cache=True, nogil=True)
-def pattern_value(g, f, labels):
-    a = g.scope_start[f]
-    k = g.scope_start[f + 1] - a
-    own = np.empty(k, np.int64)
-    for p in range(k):
-        own[p] = labels[g.scope[a + p]]
-    return g.params[g.param[f] + pattern_rank(own)]
-
-
-@njit(cache=True, nogil=True)
 def value(g, f, labels):
     """Cost of factor f at a labelling of all canonical variables."""
     kind = g.kind[f]
     a = g.scope_start[f]
     w = g.weight[f]
+    i, j = g.scope[a], g.scope[a + 1]
     if kind == POTTS:
-        return w if labels[g.scope[a]] != labels[g.scope[a + 1]] else 0.0
-    if kind == DENSE:
-        return w * g.params[g.param[f] + dense_key(g, f, labels)]
+        return w if labels[i] != labels[j] else 0.0
+    if kind == DENSE and g.scope_start[f + 1] - a == 2:
+        return w * g.params[g.param[f] + labels[i] * g.cards[j] + labels[j]]
     if kind == LINEAR or kind == QUADRATIC:
-        return w * difference_value(kind == QUADRATIC, g.params[g.param[f]], labels[g.scope[a]], labels[g.scope[a + 1]])
-    if kind == PN_POTTS:
-        return w * pn_value(g, f, labels)
-    if kind == PATTERN:
-        return w * pattern_value(g, f, labels)
-    if kind == SPARSE:
-        return w * sparse_lookup(g, f, dense_key(g, f, labels))
-    return w * second_value(g, f, labels)
+        return w * difference_value(kind == QUADRATIC, g.params[g.param[f]], labels[i], labels[j])
+    return higher_value(g, f, labels)
 
 
 @njit(cache=True, nogil=True)
@@ -88,83 +69,13 @@ def add_slice(g, f, pos, labels, out, scale):
     n = g.cards[g.scope[a + pos]]
     if kind == POTTS:
         potts_add_slice(n, w, labels[g.scope[a + 1 - pos]], out)
-    elif kind == DENSE:
-        dense_add_slice(g, f, pos, labels, out, scale)
+    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
+        pair_add_slice(g, f, pos, labels, out, scale)
     elif kind == LINEAR or kind == QUADRATIC:
         other = labels[g.scope[a + 1 - pos]]
         difference_add_slice(n, w, kind == QUADRATIC, g.params[g.param[f]], other, out)
-    elif kind == PN_POTTS:
-        pn_add_slice(g, f, pos, labels, out, scale)
-    elif kind == SPARSE:
-        sparse_add_slice(g, f, pos, labels, out, scale)
-    elif kind == SECOND:
-        second_add_slice(g, f, pos, labels, out, scale)
     else:
-        k = g.scope_start[f + 1] - a
-        own = np.empty(k, np.int64)
-        for p in range(k):
-            own[p] = labels[g.scope[a + p]]
-        for s in range(n):
-            own[pos] = s
-            out[s] += w * g.params[g.param[f] + pattern_rank(own)]
-
-
-@njit(cache=True, nogil=True)
-def _cost_at(g, f, own):
-    """Weighted cost of a sparse or pattern factor at the labels of its positions."""
-    if g.kind[f] == PATTERN:
-        return g.weight[f] * g.params[g.param[f] + pattern_rank(own)]
-    a = g.scope_start[f]
-    key = 0
-    for p in range(len(own)):
-        key = key * g.cards[g.scope[a + p]] + int(own[p])
-    return g.weight[f] * sparse_lookup(g, f, key)
-
-
-@njit(cache=True, nogil=True)
-def _advance(g, f, own):
-    """Next labelling of the positions in C order; False after the last."""
-    a = g.scope_start[f]
-    for p in range(len(own) - 1, -1, -1):
-        own[p] += 1
-        if own[p] < g.cards[g.scope[a + p]]:
-            return True
-        own[p] = 0
-    return False
-
-
-@njit(cache=True, nogil=True)
-def _enumerate_contract(g, f, pos, x, start, out):
-    own = np.zeros(g.scope_start[f + 1] - g.scope_start[f], np.int64)
-    more = True
-    while more:
-        product = _cost_at(g, f, own)
-        for p in range(len(own)):
-            if p != pos:
-                product *= x[start[p] + own[p]]
-        out[own[pos]] += product
-        more = _advance(g, f, own)
-
-
-@njit(cache=True, nogil=True)
-def _enumerate_minmarg(g, f, pos, h, start, out, work):
-    """By trying all labellings; their labels are kept in the workspace, so that nothing is allocated."""
-    a = g.scope_start[f]
-    own = work[: g.scope_start[f + 1] - a]
-    for p in range(len(own)):
-        own[p] = 0.0
-    for s in range(g.cards[g.scope[a + pos]]):
-        out[s] = np.inf
-    more = True
-    while more:
-        v = _cost_at(g, f, own)
-        for p in range(len(own)):
-            if p != pos:
-                v += h[start[p] + int(own[p])]
-        s = int(own[pos])
-        if v < out[s]:
-            out[s] = v
-        more = _advance(g, f, own)
+        higher_add_slice(g, f, pos, labels, out, scale)
 
 
 @njit(cache=True, nogil=True)
@@ -176,20 +87,14 @@ def contract(g, f, pos, x, start, out, work):
     if kind == POTTS:
         c = g.cards[g.scope[a + 1 - pos]]
         potts_contract(n, c, g.weight[f], x, start[1 - pos], out)
-    elif kind == DENSE:
-        dense_contract(g, f, pos, x, start, out, work)
+    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
+        pair_contract(g, f, pos, x, start[1 - pos], out)
     elif kind == LINEAR or kind == QUADRATIC:
         c = g.cards[g.scope[a + 1 - pos]]
         limit = g.params[g.param[f]]
         difference_contract(n, c, g.weight[f], kind == QUADRATIC, limit, x, start[1 - pos], out, work)
-    elif kind == PN_POTTS:
-        pn_contract(g, f, pos, x, start, out)
-    elif kind == SPARSE:
-        sparse_contract(g, f, pos, x, start, out)
-    elif kind == SECOND:
-        second_contract(g, f, pos, x, start, out, work)
     else:
-        _enumerate_contract(g, f, pos, x, start, out)
+        higher_contract(g, f, pos, x, start, out, work)
 
 
 @njit(cache=True, nogil=True)
@@ -201,21 +106,14 @@ def minmarg(g, f, pos, h, start, out, work):
     if kind == POTTS:
         c = g.cards[g.scope[a + 1 - pos]]
         potts_minmarg(n, c, g.weight[f], h, start[1 - pos], out)
-    elif kind == DENSE:
-        dense_minmarg(g, f, pos, h, start, out, work)
+    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
+        pair_minmarg(g, f, pos, h, start[1 - pos], out)
     elif kind == LINEAR or kind == QUADRATIC:
         c = g.cards[g.scope[a + 1 - pos]]
         limit = g.params[g.param[f]]
         difference_minmarg(n, c, g.weight[f], kind == QUADRATIC, limit, h, start[1 - pos], out, work)
-    elif kind == PN_POTTS:
-        pn_minmarg(g, f, pos, h, start, out)
-    elif kind == SECOND:
-        second_minmarg(g, f, pos, h, start, out, work)
-    elif kind == SPARSE:
-        if not sparse_minmarg(g, f, pos, h, start, out):
-            _enumerate_minmarg(g, f, pos, h, start, out, work)
     else:
-        _enumerate_minmarg(g, f, pos, h, start, out, work)
+        higher_minmarg(g, f, pos, h, start, out, work)
 
 
 @njit(cache=True, nogil=True)

@@ -39,7 +39,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
         if labels[i] == proposal[i]:
             continue
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[t]
+            f = int(g.adj_factor[t])
             for s in range(g.scope_start[f], g.scope_start[f] + g.adj_pos[t]):
                 j = g.scope[s]
                 if labels[j] != proposal[j]:
@@ -55,7 +55,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
         r = _root(parent, i)
         delta[r] += g.unary[g.offset[i] + proposal[i]] - g.unary[g.offset[i] + labels[i]]
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[t]
+            f = int(g.adj_factor[t])
             first = True  # the first differing position of a factor counts it
             for s in range(g.scope_start[f], g.scope_start[f] + g.adj_pos[t]):
                 j = g.scope[s]

@@ -110,7 +110,7 @@ def _eliminate(g, alive, labels, limit, margin):
                     continue
                 gap = g.unary[o + s] - g.unary[o + t]
                 for r in range(g.adj_start[i], g.adj_start[i + 1]):
-                    gap += _worst_difference(g, g.adj_factor[r], g.adj_pos[r], s, t, alive, labels, limit)
+                    gap += _worst_difference(g, int(g.adj_factor[r]), int(g.adj_pos[r]), s, t, alive, labels, limit)
                     if gap == -np.inf:
                         break
                 if gap >= margin:

@@ -22,7 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from numba.extending import overload
 
+from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
 from tightmap.graph import Graph
 
@@ -160,6 +162,48 @@ def _pair_cost(kind, weight, params, at, wide, s, t):
 
 
 @njit(cache=True, nogil=True)
+def _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+    """Reduce one factor of any kind.  ``mixed`` equals x, before and after."""
+    d = 0
+    for s in range(g.scope_start[f], g.scope_start[f + 1]):
+        i = g.scope[s]
+        if index[i] >= 0:
+            ids[d] = index[i]
+            who[d] = i
+            d += 1
+    size = 1 << d
+    largest = 0.0
+    for mask in range(size):
+        for k in range(d):
+            mixed[who[k]] = z[who[k]] if mask >> k & 1 else x[who[k]]
+        coef[mask] = value(g, f, mixed)
+        largest = max(largest, abs(coef[mask]))
+    for k in range(d):
+        mixed[who[k]] = x[who[k]]
+    for k in range(d):
+        for mask in range(size):
+            if mask >> k & 1:
+                coef[mask] -= coef[mask ^ (1 << k)]
+    sums[0] += coef[0]
+    tiny = TINY * largest if d >= 3 else 0.0
+    sums[1] += 2.0**-52 * size * (size + 2.0) * largest + size * tiny
+    reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at)
+
+
+def _table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+    raise NotImplementedError("only inside compiled functions")
+
+
+@overload(_table)
+def _overload_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+    if only_pairs(g):
+        return lambda g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums: None
+    return lambda g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums: (
+        _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums)
+    )
+
+
+@njit(cache=True, nogil=True)
 def _collect(
     g, factors, x, z, index, begin, hocr, linear, first, second, weight, at, sums, room_variables, room_pairs
 ):  # fmt: skip
@@ -175,52 +219,28 @@ def _collect(
         f = factors[t]
         if at[0] + room_variables > len(linear) or at[1] + room_pairs > len(first):
             return t
-        d = 0
-        for s in range(scope_start[f], scope_start[f + 1]):
-            i = scope[s]
-            if index[i] >= 0:
-                ids[d] = index[i]
-                who[d] = i
-                d += 1
-        if d == 0:
-            sums[0] += value(g, f, x)
-            continue
         a = scope_start[f]
-        if d == 2 and scope_start[f + 1] - a == 2 and kind[f] <= QUADRATIC:
-            # the common kinds in place: calling ``value`` with all arrays costs ten times the work
-            i = scope[a]
-            j = scope[a + 1]
-            wide = np.int64(cards[j])
-            e00 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], x[j])
-            e10 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], x[j])
-            e01 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], z[j])
-            e11 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], z[j])
-            sums[0] += e00
-            sums[1] += 2.0**-50 * (abs(e00) + abs(e10) + abs(e01) + abs(e11))
-            linear[ids[0]] += e10 - e00
-            linear[ids[1]] += e01 - e00
-            q = e00 + e11 - e01 - e10
-            if q != 0.0:
-                first[at[1]], second[at[1]], weight[at[1]] = ids[0], ids[1], q
-                at[1] += 1
+        if scope_start[f + 1] - a > 2 or kind[f] > QUADRATIC:
+            _table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums)
             continue
-        size = 1 << d
-        largest = 0.0
-        for mask in range(size):
-            for k in range(d):
-                mixed[who[k]] = z[who[k]] if mask >> k & 1 else x[who[k]]
-            coef[mask] = value(g, f, mixed)
-            largest = max(largest, abs(coef[mask]))
-        for k in range(d):
-            mixed[who[k]] = x[who[k]]
-        for k in range(d):
-            for mask in range(size):
-                if mask >> k & 1:
-                    coef[mask] -= coef[mask ^ (1 << k)]
-        sums[0] += coef[0]
-        tiny = TINY * largest if d >= 3 else 0.0
-        sums[1] += 2.0**-52 * size * (size + 2.0) * largest + size * tiny
-        reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at)
+        # pairs in place: calling ``value`` with all arrays costs ten times the work
+        i = scope[a]
+        j = scope[a + 1]
+        wide = np.int64(cards[j])
+        e00 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], x[j])
+        e10 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], x[j])
+        e01 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], z[j])
+        e11 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], z[j])
+        sums[0] += e00
+        sums[1] += 2.0**-50 * (abs(e00) + abs(e10) + abs(e01) + abs(e11))
+        if index[i] >= 0:
+            linear[index[i]] += e10 - e00
+        if index[j] >= 0:
+            linear[index[j]] += e01 - e00
+        q = e00 + e11 - e01 - e10
+        if q != 0.0 and index[i] >= 0 and index[j] >= 0:
+            first[at[1]], second[at[1]], weight[at[1]] = index[i], index[j], q
+            at[1] += 1
     return len(factors)
 
 

@@ -110,8 +110,8 @@ def pull(g, form, x, d, i, out, start, work):
     for s in range(c):
         out[s] = 0.0
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
-        pos = g.adj_pos[a]
+        f = int(g.adj_factor[a])
+        pos = int(g.adj_pos[a])
         if not form.symmetrize and pos != d:
             continue
         first = g.scope_start[f]
@@ -180,8 +180,8 @@ def _mark(g, form, dirty, d, i):
     for e in range(form.copies + 1):
         dirty[e, i] = 1
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
-        pos = g.adj_pos[a]
+        f = int(g.adj_factor[a])
+        pos = int(g.adj_pos[a])
         if not form.symmetrize and pos != d:
             continue
         first = g.scope_start[f]

@@ -97,10 +97,11 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
     weight: npt.NDArray[np.floating] = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
     for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
         weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
-    taps = _taps(stencil).astype(dtype)
+    taps: npt.NDArray[np.floating] = _taps(stencil).astype(dtype)
     plan = GridPlan(
         height, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),
-        np.zeros((height + 2) * tiles * labels * LANES, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30), dtype(stencil.profile.max()), taps,
+        np.zeros((height + 2) * tiles * labels * LANES, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30),
+        dtype(stencil.profile.max()), taps,
     )  # fmt: skip
     grid_write(plan, plan.unary, unary)
     return plan

@@ -61,7 +61,7 @@ def random_forest(g, state, order, root, seen, member):
         i = order[q]
         fits = True
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[a]
+            f = int(g.adj_factor[a])
             inside = 0
             for p in range(g.scope_start[f], g.scope_start[f + 1]):
                 j = g.scope[p]
@@ -77,7 +77,7 @@ def random_forest(g, state, order, root, seen, member):
                 break
         if fits:
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     if member[g.scope[p]] == 1:
                         root[_find(root, g.scope[p])] = i

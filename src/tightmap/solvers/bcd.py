@@ -36,7 +36,7 @@ BUSY = 12.0  # factors per variable above which costs are kept and updated inste
 @njit(cache=True, nogil=True)
 def _push_neighbours(g, i, dirty):
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
+        f = int(g.adj_factor[a])
         for p in range(g.scope_start[f], g.scope_start[f + 1]):
             dirty[g.scope[p]] = 1
     dirty[i] = 0
@@ -58,8 +58,8 @@ def descend(g, labels, dirty, order, begin, end):
         for s in range(c):
             cost[s] = g.unary[o + s]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[a]
-            p = g.adj_pos[a]
+            f = int(g.adj_factor[a])
+            p = int(g.adj_pos[a])
             if g.kind[f] == 1:
                 l = labels[g.scope[g.scope_start[f] + 1 - p]]
                 shared += abs(g.weight[f])
@@ -86,7 +86,7 @@ def initial_costs(g, labels, cost):
         row = cost[g.offset[i] : g.offset[i + 1]]
         row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, row, 1.0)
+            add_slice(g, int(g.adj_factor[a]), int(g.adj_pos[a]), labels, row, 1.0)
 
 
 @njit(cache=True, nogil=True)
@@ -108,7 +108,7 @@ def descend_incremental(g, labels, dirty, order, begin, end, cost):
             changed += 1
             for sign in (-1.0, 1.0):
                 for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                    f = g.adj_factor[a]
+                    f = int(g.adj_factor[a])
                     first = g.scope_start[f]
                     for p in range(first, g.scope_start[f + 1]):
                         j = g.scope[p]
@@ -137,11 +137,11 @@ def round_relaxed(g, x, order, labels, scratch):
             if x[o + s] == 1.0:
                 now = s
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[a]
+            f = int(g.adj_factor[a])
             first = g.scope_start[f]
             for p in range(first, g.scope_start[f + 1]):
                 start[p - first] = g.offset[g.scope[p]]
-            contract(g, f, g.adj_pos[a], x, start, cost, work)
+            contract(g, f, int(g.adj_pos[a]), x, start, cost, work)
         best = 0
         for s in range(1, c):
             if cost[s] < cost[best]:

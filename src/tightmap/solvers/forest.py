@@ -80,7 +80,7 @@ def greedy_forests(g):
                 continue
             fits = True
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 members = 0
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     j = g.scope[p]
@@ -102,7 +102,7 @@ def greedy_forests(g):
                 label[i] = b
                 left -= 1
                 for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                    f = g.adj_factor[a]
+                    f = int(g.adj_factor[a])
                     for p in range(g.scope_start[f], g.scope_start[f + 1]):
                         j = g.scope[p]
                         if j != i and label[j] == b:
@@ -140,7 +140,7 @@ def root_blocks(g, start, nodes):
             while head < top:
                 i = order[head]
                 for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                    f = g.adj_factor[a]
+                    f = int(g.adj_factor[a])
                     if f == link[head]:
                         continue
                     members = 0
@@ -212,14 +212,14 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise
         if always:
             row += noise[g.offset[i] : g.offset[i + 1]]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
-            f = g.adj_factor[a]
+            f = int(g.adj_factor[a])
             alone = True
             for p in range(g.scope_start[f], g.scope_start[f + 1]):
                 j = g.scope[p]
                 if j != i and inside[j] == 1:
                     alone = False
             if alone:
-                add_slice(g, f, g.adj_pos[a], labels, row, 1.0)
+                add_slice(g, f, int(g.adj_pos[a]), labels, row, 1.0)
         before += row[labels[i]]
         if link[q] >= 0:
             before += value(g, link[q], labels)

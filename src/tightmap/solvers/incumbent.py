@@ -32,7 +32,7 @@ def _near(g, before, after, out):
             for k in range(out.shape[0]):
                 out[k, i] = 1
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     for k in range(out.shape[0]):
                         out[k, g.scope[p]] = 1
@@ -59,7 +59,7 @@ def _polish(g, start, order, parent, link, family, begin, end, labels, touched, 
                 i = order[q]
                 if labels[i] != old[q - lo]:
                     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                        f = g.adj_factor[a]
+                        f = int(g.adj_factor[a])
                         for p in range(g.scope_start[f], g.scope_start[f + 1]):
                             for k in range(touched.shape[0]):
                                 touched[k, g.scope[p]] = 1

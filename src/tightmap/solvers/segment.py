@@ -190,8 +190,8 @@ def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch,
                     row[s] = 2.0 * diagonal[o + s] * r[o + s]
             shared = -1  # the first factor whose table is being collected
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
-                p = g.adj_pos[a]
+                f = int(g.adj_factor[a])
+                p = int(g.adj_pos[a])
                 j = g.scope[g.scope_start[f] + 1 - p]
                 if moved[j] == 0:
                     continue
@@ -280,7 +280,7 @@ def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, 
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
             touched[i] = 0
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     if moved[g.scope[p]] and g.scope[p] != i:
                         touched[i] = 1
@@ -293,11 +293,11 @@ def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, 
             for s in range(c):
                 row[s] = g.unary[o + s]
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
+                f = int(g.adj_factor[a])
                 first = g.scope_start[f]
                 for p in range(first, g.scope_start[f + 1]):
                     start[p - first] = g.offset[g.scope[p]]
-                contract(g, f, g.adj_pos[a], x, start, row, work)
+                contract(g, f, int(g.adj_pos[a]), x, start, row, work)
             for s in range(c):
                 total += r[o + s] * (row[s] - grad[o + s])
                 grad[o + s] = row[s]

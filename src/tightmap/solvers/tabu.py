@@ -41,7 +41,7 @@ def _random(state):
 def change_label(g, labels, cost, i, s):
     """Give variable i label s and bring the costs of its neighbours up to date."""
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
+        f = int(g.adj_factor[a])
         first = g.scope_start[f]
         for p in range(first, g.scope_start[f + 1]):
             j = g.scope[p]
@@ -49,7 +49,7 @@ def change_label(g, labels, cost, i, s):
                 add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], -1.0)
     labels[i] = s
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
+        f = int(g.adj_factor[a])
         first = g.scope_start[f]
         for p in range(first, g.scope_start[f + 1]):
             j = g.scope[p]

@@ -146,7 +146,7 @@ def _make(EXOTIC):
                                 w, d = get(weight, f), np.int64(get(cards, j))
                                 add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
                             else:
-                                add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, out_array, 1.0)
+                                add_slice(g, int(g.adj_factor[a]), int(g.adj_pos[a]), labels, out_array, 1.0)
                     best = 0
                     low = np.inf
                     for s in range(c):
@@ -243,8 +243,8 @@ def _expand(g, sweeper, offsets, out):
                 total[s] += messages[base + s]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             if sweeper.later[a] == 1:
-                f = g.adj_factor[a]
-                p = g.adj_pos[a]
+                f = int(g.adj_factor[a])
+                p = int(g.adj_pos[a])
                 base = sweeper.start[f]
                 own, theirs = offsets[2 * f + p], offsets[2 * f + 1 - p]
                 for s in range(c):
@@ -278,8 +278,8 @@ def _collapse(g, sweeper, offsets, given):
     for i in range(len(g.cards)):
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             if sweeper.later[a] == 1:
-                f = g.adj_factor[a]
-                p = g.adj_pos[a]
+                f = int(g.adj_factor[a])
+                p = int(g.adj_pos[a])
                 d = g.cards[g.scope[g.scope_start[f] + 1 - p]]
                 for t in range(d):
                     h[t] = -given[offsets[2 * f + 1 - p] + t]

@@ -1,0 +1,219 @@
+"""The operations of ``kernels.py`` on the kinds beyond pairs: tables of three and more variables, P^n-Potts, patterns,
+sparse tables and second differences.
+
+They are called through the functions at the end of this file, which are empty for models of pairs (``PairArrays``):
+such a model, by far the most frequent, does not wait for the compilation of kinds that it does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+
+from tightmap.factors.dense import dense_add_slice, dense_contract, dense_key, dense_minmarg
+from tightmap.factors.pattern import pattern_rank
+from tightmap.factors.pn_potts import pn_add_slice, pn_contract, pn_minmarg, pn_value
+from tightmap.factors.second_difference import second_add_slice, second_contract, second_minmarg, second_value
+from tightmap.factors.sparse import sparse_add_slice, sparse_contract, sparse_lookup, sparse_minmarg
+from tightmap.graph import Kind, PairArrays
+
+DENSE = int(Kind.DENSE)
+PN_POTTS = int(Kind.PN_POTTS)
+PATTERN = int(Kind.PATTERN)
+SPARSE = int(Kind.SPARSE)
+
+
+@njit(cache=True, nogil=True)
+def pattern_value(g, f, labels):
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    own = np.empty(k, np.int64)
+    for p in range(k):
+        own[p] = labels[g.scope[a + p]]
+    return g.params[g.param[f] + pattern_rank(own)]
+
+
+@njit(cache=True, nogil=True)
+def _pattern_add_slice(g, f, pos, labels, out, scale):
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    own = np.empty(k, np.int64)
+    for p in range(k):
+        own[p] = labels[g.scope[a + p]]
+    for s in range(g.cards[g.scope[a + pos]]):
+        own[pos] = s
+        out[s] += scale * g.weight[f] * g.params[g.param[f] + pattern_rank(own)]
+
+
+@njit(cache=True, nogil=True)
+def _cost_at(g, f, own):
+    """Weighted cost of a sparse or pattern factor at the labels of its positions."""
+    if g.kind[f] == PATTERN:
+        return g.weight[f] * g.params[g.param[f] + pattern_rank(own)]
+    a = g.scope_start[f]
+    key = 0
+    for p in range(len(own)):
+        key = key * g.cards[g.scope[a + p]] + int(own[p])
+    return g.weight[f] * sparse_lookup(g, f, key)
+
+
+@njit(cache=True, nogil=True)
+def _advance(g, f, own):
+    """Next labelling of the positions in C order; False after the last."""
+    a = g.scope_start[f]
+    for p in range(len(own) - 1, -1, -1):
+        own[p] += 1
+        if own[p] < g.cards[g.scope[a + p]]:
+            return True
+        own[p] = 0
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _enumerate_contract(g, f, pos, x, start, out):
+    own = np.zeros(g.scope_start[f + 1] - g.scope_start[f], np.int64)
+    more = True
+    while more:
+        product = _cost_at(g, f, own)
+        for p in range(len(own)):
+            if p != pos:
+                product *= x[start[p] + own[p]]
+        out[own[pos]] += product
+        more = _advance(g, f, own)
+
+
+@njit(cache=True, nogil=True)
+def _enumerate_minmarg(g, f, pos, h, start, out, work):
+    """By trying all labellings; their labels are kept in the workspace, so that nothing is allocated."""
+    a = g.scope_start[f]
+    own = work[: g.scope_start[f + 1] - a]
+    for p in range(len(own)):
+        own[p] = 0.0
+    for s in range(g.cards[g.scope[a + pos]]):
+        out[s] = np.inf
+    more = True
+    while more:
+        v = _cost_at(g, f, own)
+        for p in range(len(own)):
+            if p != pos:
+                v += h[start[p] + int(own[p])]
+        s = int(own[pos])
+        if v < out[s]:
+            out[s] = v
+        more = _advance(g, f, own)
+
+
+@njit(cache=True, nogil=True)
+def _value(g, f, labels):
+    kind = g.kind[f]
+    w = g.weight[f]
+    if kind == DENSE:
+        return w * g.params[g.param[f] + dense_key(g, f, labels)]
+    if kind == PN_POTTS:
+        return w * pn_value(g, f, labels)
+    if kind == PATTERN:
+        return w * pattern_value(g, f, labels)
+    if kind == SPARSE:
+        return w * sparse_lookup(g, f, dense_key(g, f, labels))
+    return w * second_value(g, f, labels)
+
+
+@njit(cache=True, nogil=True)
+def _add_slice(g, f, pos, labels, out, scale):
+    kind = g.kind[f]
+    if kind == DENSE:
+        dense_add_slice(g, f, pos, labels, out, scale)
+    elif kind == PN_POTTS:
+        pn_add_slice(g, f, pos, labels, out, scale)
+    elif kind == SPARSE:
+        sparse_add_slice(g, f, pos, labels, out, scale)
+    elif kind == PATTERN:
+        _pattern_add_slice(g, f, pos, labels, out, scale)
+    else:
+        second_add_slice(g, f, pos, labels, out, scale)
+
+
+@njit(cache=True, nogil=True)
+def _contract(g, f, pos, x, start, out, work):
+    kind = g.kind[f]
+    if kind == DENSE:
+        dense_contract(g, f, pos, x, start, out, work)
+    elif kind == PN_POTTS:
+        pn_contract(g, f, pos, x, start, out)
+    elif kind == SPARSE:
+        sparse_contract(g, f, pos, x, start, out)
+    elif kind == PATTERN:
+        _enumerate_contract(g, f, pos, x, start, out)
+    else:
+        second_contract(g, f, pos, x, start, out, work)
+
+
+@njit(cache=True, nogil=True)
+def _minmarg(g, f, pos, h, start, out, work):
+    kind = g.kind[f]
+    if kind == DENSE:
+        dense_minmarg(g, f, pos, h, start, out, work)
+    elif kind == PN_POTTS:
+        pn_minmarg(g, f, pos, h, start, out)
+    elif kind == PATTERN:
+        _enumerate_minmarg(g, f, pos, h, start, out, work)
+    elif kind == SPARSE:
+        if not sparse_minmarg(g, f, pos, h, start, out):
+            _enumerate_minmarg(g, f, pos, h, start, out, work)
+    else:
+        second_minmarg(g, f, pos, h, start, out, work)
+
+
+# ---------------------------------------------------------------------------------------------- nothing for pairs
+
+
+def only_pairs(g: Any) -> bool:
+    """Whether the Numba type g is that of a model of pairs."""
+    return issubclass(g.instance_class, PairArrays)
+
+
+def higher_value(g, f, labels):
+    raise NotImplementedError("only inside compiled functions")
+
+
+def higher_add_slice(g, f, pos, labels, out, scale):
+    raise NotImplementedError("only inside compiled functions")
+
+
+def higher_contract(g, f, pos, x, start, out, work):
+    raise NotImplementedError("only inside compiled functions")
+
+
+def higher_minmarg(g, f, pos, h, start, out, work):
+    raise NotImplementedError("only inside compiled functions")
+
+
+@overload(higher_value)
+def _overload_value(g, f, labels):
+    if only_pairs(g):
+        return lambda g, f, labels: 0.0
+    return lambda g, f, labels: _value(g, f, labels)
+
+
+@overload(higher_add_slice)
+def _overload_add_slice(g, f, pos, labels, out, scale):
+    if only_pairs(g):
+        return lambda g, f, pos, labels, out, scale: None
+    return lambda g, f, pos, labels, out, scale: _add_slice(g, f, pos, labels, out, scale)
+
+
+@overload(higher_contract)
+def _overload_contract(g, f, pos, x, start, out, work):
+    if only_pairs(g):
+        return lambda g, f, pos, x, start, out, work: None
+    return lambda g, f, pos, x, start, out, work: _contract(g, f, pos, x, start, out, work)
+
+
+@overload(higher_minmarg)
+def _overload_minmarg(g, f, pos, h, start, out, work):
+    if only_pairs(g):
+        return lambda g, f, pos, h, start, out, work: None
+    return lambda g, f, pos, h, start, out, work: _minmarg(g, f, pos, h, start, out, work)
