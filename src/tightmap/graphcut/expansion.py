@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tightmap.energy import message_offsets
 from tightmap.graph import Graph
-from tightmap.graphcut.maxflow import Trees, new_trees
+from tightmap.graphcut.maxflow import TIME, Trees, new_trees
 from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, scatter
 from tightmap.graphcut.network import Grid
 from tightmap.graphcut.pairwise import PairModel
@@ -32,7 +32,9 @@ class Expansion:
         self.uniform = bool((model.room[model.node] == self.count).all())
         self.tried = np.full(self.count, -1, np.int64)  # clock at the last move on every label
         self.truncated_before = 0  # in runs from earlier labellings
+        self.paths = 0  # augmenting paths in all moves: how hard the cuts were
         self.move_data: Move | None = None
+        self.y: npt.NDArray | None = None
         arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
         self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
         self.trees: Trees = new_trees(model.nodes, net)
@@ -56,32 +58,31 @@ class Expansion:
         dtype = model.unary.dtype
         nodes, edges = model.nodes, len(model.edges.kind)
         self.truncated_before = self.truncated
-        self.move_data = None
-        if self.uniform:
-            planes = np.zeros((self.count, nodes), dtype)
-            planes[:, model.node] = model.unary.reshape(-1, self.count).T
-            self.h = planes.ravel()
-        else:
-            self.h = model.unary.copy()  # dead nodes have no labels, so the layout is the same
-        self.y = np.zeros(self.y_size, dtype)
         x = np.full(nodes, -1, np.int32)
         x[model.node] = labels
         if model.settled is not None:
             x = np.where(model.settled >= 0, model.settled, x)
-        self.move_data = Move(
-            edges=model.edges,
-            cards=model.cards,
-            x=x,
-            hx=np.zeros(nodes, dtype),
-            hc=np.zeros(nodes, dtype),
-            yc=np.zeros(edges, dtype),
-            yu=np.zeros(edges, dtype),
-            yv=np.zeros(edges, dtype),
-            touched=np.zeros(nodes, np.int32),
-            order=np.zeros(nodes, np.int32),
-            changed=np.zeros(nodes, np.int32),
-            state=np.zeros(5, np.int64),
-        )
+        if self.y is None:
+            if self.uniform:
+                planes = np.zeros((self.count, nodes), dtype)
+                planes[:, model.node] = model.unary.reshape(-1, self.count).T
+                self.h0 = planes.ravel()
+            else:
+                self.h0 = model.unary  # dead nodes have no labels, so the layout is the same
+            self.y = np.zeros(self.y_size, dtype)
+            self.h = self.h0.copy()
+            parts = {name: np.zeros(edges, dtype) for name in ("yc", "yu", "yv")}
+            parts |= {name: np.zeros(nodes, dtype) for name in ("hx", "hc")}
+            parts |= {name: np.zeros(nodes, np.int32) for name in ("touched", "order", "changed")}
+            self.move_data = Move(edges=model.edges, cards=model.cards, x=x, state=np.zeros(5, np.int64), **parts)
+        else:  # memory that is in use already: fresh pages would cost as much as a move
+            assert self.move_data is not None
+            self.y[:] = 0
+            self.h[:] = self.h0
+            for part in (self.move_data.yu, self.move_data.yv, self.move_data.touched, self.move_data.changed):
+                part[:] = 0
+            self.move_data.x[:] = x
+            self.move_data.state[:] = 0
         initial_duals(
             self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step
         )
@@ -91,7 +92,7 @@ class Expansion:
     def move(self, c: int) -> int:
         """Best expansion of label c; returns how many variables took it."""
         s, model = self.move_data, self.model
-        assert s is not None  # begin() comes first
+        assert s is not None and self.y is not None  # begin() comes first
         if self.tried[c] == s.state[CLOCK]:
             return 0
         nodes, edges = model.nodes, len(s.yu)
@@ -100,10 +101,12 @@ class Expansion:
         else:
             gather(c, self.h, self.start, model.room, s.hc)
             gather(c, self.y, self.first, self.sizes, s.yc)
+        self.trees.control[TIME] = 0
         changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
         if not self.uniform:
             scatter(c, self.h, self.start, model.room, s.hc)
             scatter(c, self.y, self.first, self.sizes, s.yc)
+        self.paths += int(self.trees.control[TIME])
         self.tried[c] = s.state[CLOCK]
         return int(changed)
 

@@ -17,51 +17,7 @@ import numpy as np
 from numba import njit
 
 from tightmap.graphcut.network import degree, edge, head
-from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, PairModel, pair
-
-
-@njit(cache=True, nogil=True)
-def _label(net, p, cards, m, start, unary, settled):
-    """The label at which p is settled, or -1."""
-    first = start[p]
-    best = 0
-    for b in range(1, cards[p]):
-        if unary[first + b] < unary[first + best]:
-            best = b
-    zero = unary[0] - unary[0]
-    flat = zero  # what Potts edges and truncated squares can hold against any label
-    kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
-    linear = False
-    for k in range(degree(net, p)):
-        q = head(net, p, k)
-        if cards[q] == 0 or settled[q] >= 0:
-            continue
-        e = edge(net, p, k)
-        if kind[e] == DENSE or weight[e] < 0:
-            return -1
-        if kind[e] == LINEAR:
-            linear = True
-        elif kind[e] == POTTS:
-            flat += weight[e]
-        else:
-            flat += ((weight[e] * tables[base[e]]) + magic[0]) - magic[0]
-    for b in range(cards[p]):
-        if b != best and unary[first + b] - unary[first + best] <= flat:
-            return -1
-    if linear:
-        for b in range(cards[p]):
-            if b == best:
-                continue
-            against = flat
-            for k in range(degree(net, p)):
-                q = head(net, p, k)
-                if cards[q] > 0 and settled[q] < 0:
-                    e = edge(net, p, k)
-                    if kind[e] == LINEAR:
-                        against += pair(kind, weight, base, stride, tables, magic, e, best, b)
-            if unary[first + b] - unary[first + best] <= against:
-                return -1
-    return best
+from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, QUADRATIC, PairModel, pair
 
 
 @njit(cache=True, nogil=True)
@@ -79,8 +35,36 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
         count -= 1
         p = np.int64(queue[count])
         queued[p] = 0
-        a = _label(net, p, cards, m, start, unary, settled)
-        if a < 0:
+        # how far is the best label ahead, and can the edges catch up?
+        first = start[p]
+        a = 0
+        for b in range(1, cards[p]):
+            if unary[first + b] < unary[first + a]:
+                a = b
+        ahead = unary[first + (1 if a == 0 else 0)]
+        for b in range(cards[p]):
+            if b != a:
+                ahead = min(ahead, unary[first + b])
+        ahead -= unary[first + a]
+        linear = False
+        for k in range(degree(net, p)):
+            if ahead <= 0:
+                break
+            q = head(net, p, k)
+            if cards[q] == 0 or settled[q] >= 0:
+                continue
+            e = edge(net, p, k)
+            if kind[e] == DENSE or weight[e] < 0:
+                ahead -= ahead
+            elif kind[e] == LINEAR:
+                linear = True
+            elif kind[e] == POTTS:
+                ahead -= weight[e]
+            else:
+                ahead -= ((weight[e] * tables[base[e]]) + magic[0]) - magic[0]
+        if ahead <= 0:
+            continue
+        if linear and not _ahead_of_linear(net, p, a, cards, m, start, unary, settled):
             continue
         settled[p] = a
         found += 1
@@ -92,12 +76,8 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
             if weight[e] == 0:
                 continue
             for b in range(cards[q]):
-                cost = (
-                    pair(kind, weight, base, stride, tables, magic, e, a, b)
-                    if p < q
-                    else pair(kind, weight, base, stride, tables, magic, e, b, a)
-                )
-                unary[start[q] + b] += cost
+                u, v = (a, b) if p < q else (b, a)
+                unary[start[q] + b] += pair(kind, weight, base, stride, tables, magic, e, u, v)
             weight[e] -= weight[e]
             if queued[q] == 0:
                 queued[q] = 1
@@ -106,12 +86,41 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
     return found
 
 
+@njit(cache=True, nogil=True)
+def _ahead_of_linear(net, p, a, cards, m, start, unary, settled):
+    """The same question where truncated linear edges hold more against far labels than against near ones."""
+    kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
+    for b in range(cards[p]):
+        if b == a:
+            continue
+        ahead = unary[start[p] + b] - unary[start[p] + a]
+        for k in range(degree(net, p)):
+            q = head(net, p, k)
+            if cards[q] == 0 or settled[q] >= 0:
+                continue
+            e = edge(net, p, k)
+            if kind[e] == QUADRATIC:
+                ahead -= ((weight[e] * tables[base[e]]) + magic[0]) - magic[0]
+            else:
+                ahead -= pair(kind, weight, base, stride, tables, magic, e, a, b)
+        if ahead <= 0:
+            return False
+    return True
+
+
+FEW = 0.1  # share of settled variables below which nothing is gained
+
+
 def settle(model: PairModel) -> PairModel:
-    """The model with settled variables as dead nodes; itself when there are none.  Its arrays are changed in place."""
+    """The model with settled variables as dead nodes, or itself when there are few of them."""
     nodes = model.nodes
+    weight, unary = model.edges.weight.copy(), model.unary.copy()
+    edges = model.edges._replace(weight=weight)
     settled = np.full(nodes, -1, np.int32)
     start = np.cumsum(model.cards, dtype=np.int64) - model.cards
     queue, queued = np.empty(nodes, np.int32), np.zeros(nodes, np.uint8)
-    if not _settle(model.net, model.cards, model.edges, start, model.unary, settled, queue, queued):
+    found = _settle(model.net, model.cards, edges, start, unary, settled, queue, queued)
+    if found < FEW * len(model.node):
         return model
-    return replace(model, cards=np.where(settled >= 0, np.int32(0), model.cards), settled=settled)
+    cards = np.where(settled >= 0, np.int32(0), model.cards)
+    return replace(model, edges=edges, cards=cards, unary=unary, settled=settled)

@@ -7,10 +7,11 @@ truncated: it can miss something, but never raises the energy.  ``nonmetric="qpb
 which need no truncation, once the truncated ones are exhausted.
 
 The method stops when no label brings a strict improvement.  There are many such labellings; which one is reached
-depends on the start, the order of labels and the choice among equal cuts.  Starting from label 0, visiting labels from
-the last to the first and switching the largest optimal set reached lower energies on the three stereo benchmarks taken
-together than any other combination that was tried.  On small models a second start, from the cheapest unaries and in
-the opposite order, costs little; where regions of the two results fit together better, the moves go on from there.
+depends on the start, the order of labels and the choice among equal cuts (benchmarks/graphcuts.md compares them).  By
+default a large model starts from label 0, or from the cheapest unaries where tables are no metrics, and visits labels
+from the last to the first.  A small model starts from the cheapest unaries and visits labels from the first to the
+last; where that was easy, a second start from label 0 in the opposite order costs little, and where regions of the two
+results fit together better, the moves go on from there.  Among equal cuts the largest set switches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.graph import Graph, IntArray
+from tightmap.graph import Graph, IntArray, Kind
 from tightmap.graphcut.components import component_fusion
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
@@ -35,7 +36,8 @@ from tightmap.solvers.bcd import local_minimum, round_and_descend
 
 STEP = 0.1  # seconds between two reports to the driver
 QPBO_WORK = 2_000_000  # labels times factors up to which "auto" continues with roof duality
-RESTART_SIZE = 200_000  # entries of all unaries up to which a second start is made by default
+RESTART_SIZE = 200_000  # entries of all unaries up to which a second start is thought of by default
+EASY = 8  # it is made when the first one found less than one augmenting path in so many variables
 
 
 def first_labels(graph: Graph, init: Init) -> Labels:
@@ -47,6 +49,12 @@ def first_labels(graph: Graph, init: Init) -> Labels:
     return np.zeros(graph.n, dtype=np.int64)
 
 
+def is_metric_kind(graph: Graph) -> bool:
+    """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
+    g = graph.arrays
+    return bool((((g.kind == Kind.POTTS) | (g.kind == Kind.LINEAR)) & (g.weight >= 0.0)).all())
+
+
 def label_order(graph: Graph, order: str, rng: np.random.Generator) -> IntArray:
     labels = np.arange(graph.max_labels)
     if order == "random":
@@ -56,8 +64,12 @@ def label_order(graph: Graph, order: str, rng: np.random.Generator) -> IntArray:
 
 def dual_bytes(graph: Graph) -> float:
     """What the kept duals take at most."""
-    spans = graph.arrays.cards[graph.arrays.scope].reshape(-1, 2).max(axis=1).astype(np.float64)
-    return 8.0 * (float(spans.sum()) + 2.0 * len(graph.arrays.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
+    if graph.uniform:
+        spans = float(graph.m) * graph.max_labels
+    else:
+        cards = graph.arrays.cards[graph.arrays.scope]
+        spans = float(np.maximum(cards[::2], cards[1::2]).sum(dtype=np.float64))
+    return 8.0 * (spans + 2.0 * len(graph.arrays.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
 
 
 @dataclass
@@ -68,11 +80,12 @@ class State:
     order: IntArray
     position: int = 0
     changed: int = 0  # variables that switched in this sweep
+    news: bool = True  # the labels are not the ones that were last reported
     labels: Labels | None = None  # once the cuts are done and moves by roof duality go on
     fused: int = 0
     quiet: int = 0
     done: bool = False
-    restart: bool = False  # a second start is still to come
+    restart: bool | None = False  # a second start is still to come (None: if the first one was easy)
     first: Labels | None = None  # where the first start ended
     bound: tuple[float, float] | None = None  # of the duals, once evaluated (fastpd)
 
@@ -81,14 +94,15 @@ class State:
 class Expansion(Solver):
     """Options of alpha-expansion.
 
-    order      of the labels in a sweep: "descending", "ascending" or "random"
+    order      of the labels in a sweep: "descending", "ascending", "random", or "auto" (ascending where a second start
+               in the opposite order may come, else descending)
     largest    among equal cuts switch the most variables instead of the fewest
     nonmetric  where a table is no metric: "truncate", "qpbo" (after that, moves by roof duality), or "auto" (qpbo on
                models that are small enough for it)
-    restart    a second start when none is given, fused with the first; None: on small models
+    restart    a second start when none is given, fused with the first; None: on small models whose cuts are easy
     """
 
-    order: str = "descending"
+    order: str = "auto"
     largest: bool = True
     nonmetric: str = "auto"
     restart: bool | None = None
@@ -99,18 +113,27 @@ class Expansion(Solver):
     needs: ClassVar[str] = "pairwise; exact moves where tables are metrics"
 
     def __post_init__(self) -> None:
-        if self.order not in ("descending", "ascending", "random"):
-            raise OptionError(f"{self.name}: order must be 'descending', 'ascending' or 'random', got {self.order!r}")
+        if self.order not in ("auto", "descending", "ascending", "random"):
+            raise OptionError(
+                f"{self.name}: order must be 'auto', 'descending', 'ascending' or 'random', got {self.order!r}"
+            )
         if self.nonmetric not in ("auto", "truncate", "qpbo"):
             raise OptionError(f"{self.name}: nonmetric must be 'auto', 'truncate' or 'qpbo', got {self.nonmetric!r}")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
         moves = Moves(settle(pair_model(graph)), self.largest)
-        moves.begin(first_labels(graph, init))
-        again = len(graph.arrays.unary) <= RESTART_SIZE if self.restart is None else self.restart
-        again = again and init.labels is None and init.relaxed is None
-        return State(graph, context, moves, label_order(graph, self.order, context.rng()), restart=again)
+        given = init.labels is not None or init.relaxed is not None
+        small = len(graph.arrays.unary) <= RESTART_SIZE
+        restart = self.restart if not given and (small or self.restart) else False
+        twice = restart is not False
+        if not given and (twice or not is_metric_kind(graph)):
+            moves.begin(unary_argmin(graph))
+        else:
+            moves.begin(first_labels(graph, init))
+        name = self.order if self.order != "auto" else "ascending" if twice else "descending"
+        order = label_order(graph, name, context.rng())
+        return State(graph, context, moves, order, restart=restart)
 
     def step(self, state: State) -> Progress:
         """Moves until a sweep ends or a tenth of a second is over."""
@@ -118,15 +141,17 @@ class Expansion(Solver):
             return self._roof_step(state)
         begin = time.perf_counter()
         while True:
-            state.changed += state.moves.move(int(state.order[state.position]))
+            changed = state.moves.move(int(state.order[state.position]))
+            state.changed += changed
+            state.news |= changed > 0
             state.position += 1
             if state.position == len(state.order):
                 break
             if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
-                return Progress(labels=state.moves.labels, iterations=0)
-        labels = state.moves.labels
+                return Progress(labels=self._news(state), iterations=0)
+        labels = self._news(state)
         if state.changed == 0:
-            if self._goes_on(state, labels):
+            if self._goes_on(state):
                 pass
             elif self._wants_roof_duality(state):
                 state.labels = state.moves.labels
@@ -135,15 +160,26 @@ class Expansion(Solver):
         state.position, state.changed = 0, 0
         return Progress(labels=labels, done=state.done)
 
-    def _goes_on(self, state: State, labels: Labels) -> bool:
+    def _news(self, state: State) -> Labels | None:
+        """The labels, if the driver has not seen them yet."""
+        if not state.news:
+            return None
+        state.news = False
+        return state.moves.labels
+
+    def _goes_on(self, state: State) -> bool:
         """Begin the second start after the first; after the second go on if regions of both together are better."""
+        if state.restart is None:
+            state.restart = EASY * state.moves.paths < state.graph.n
         if state.restart:
-            state.restart, state.first = False, labels
+            state.restart, state.first = False, state.moves.labels
             state.order = state.order[::-1]
-            state.moves.begin(unary_argmin(state.graph))
+            state.moves.begin(np.zeros(state.graph.n, np.int64))
+            state.news = True
             return True
         if state.first is None:
             return False
+        labels = state.moves.labels
         better, other = labels, state.first
         state.first = None
         if energy(state.graph, other) < energy(state.graph, better):
@@ -151,6 +187,7 @@ class Expansion(Solver):
         fused = better.copy()
         if component_fusion(state.graph.arrays, fused, other) > 0.0:
             state.moves.begin(fused)
+            state.news = True
             return True
         if better is not labels and state.moves.truncated:
             state.moves.begin(better)  # roof duality goes on from there
