@@ -2,6 +2,7 @@
 
     python benchmarks/admm.py --quality [--threads N] [--only NAME ...]      the quality table
     python benchmarks/admm.py --speed                                        the speed table
+    python benchmarks/admm.py --memory                                       what a run of ten seconds allocates
     python benchmarks/admm.py --families                                     other families, five seconds each
 
 Compilation is done before the clock starts.  Speeds are the best of five; one thread is measured in CPU time, so that a
@@ -14,6 +15,7 @@ import argparse
 import os
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numba
@@ -151,6 +153,21 @@ def speed() -> None:
     second_difference()
 
 
+def memory() -> None:
+    """Largest amount that NumPy holds during a run, over the size of copies, multipliers and unaries."""
+    for name in ("tsukuba", "venus", "teddy"):
+        model = tm.read(DATA / QUALITY[name][0])
+        graph = model.graph()
+        warm(model, None)
+        unit = 4 * 4 * len(graph.arrays.unary)  # two copies, multipliers and unaries in float32
+        for what, options in (("iterations and rounding", {"polish": False, "multiscale": False}), ("default", {})):
+            tracemalloc.start()
+            tm.solve(model, "admm", time_limit=10.0, **options)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            print(f"{name:10} {what:24} {peak / unit:5.2f} x {unit / 1e6:.0f} MB (reach 1.2)", flush=True)
+
+
 def cached() -> None:
     """How much the cache saves at the end of a run."""
     numba.set_num_threads(1)
@@ -207,15 +224,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quality", action="store_true")
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--families", action="store_true")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--only", nargs="*", choices=list(QUALITY))
     options = parser.parse_args()
     if options.speed:
         speed()
+    if options.memory:
+        memory()
     if options.families:
         families(options.threads)
-    if options.quality or not (options.speed or options.families):
+    if options.quality or not (options.speed or options.memory or options.families):
         quality(options.only or list(QUALITY), options.threads)
 
 

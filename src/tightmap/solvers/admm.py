@@ -24,7 +24,7 @@ from tightmap.energy import one_hot
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.admm_coarse import coarsen
-from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, without_extremes
+from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, Noise, without_extremes
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
 from tightmap.solvers.admm_grid import fits
 from tightmap.solvers.admm_kkt import kkt_residuals
@@ -265,11 +265,10 @@ class ADMM(Solver):
 
     def _place(self, run: Run, cycle: Cycle, engine: Engine) -> None:
         """The starting point of a cycle."""
-        noise: np.ndarray | None = None
+        noise: Noise | None = None
         size = engine.variables * run.stencil.labels if run.stencil is not None else len(run.graph.arrays.unary)
         if cycle.noise > 0:
-            rng = np.random.default_rng([run.context.seed, 2, run.number])
-            noise = np.float32(cycle.noise * engine.kappa) * rng.standard_normal(size, dtype=np.float32)
+            noise = Noise(cycle.noise * engine.kappa, [run.context.seed, 2, run.number])
         if run.number == 1 and run.square is None:
             earlier = run.init.state
             if isinstance(earlier, AdmmState) and earlier.copies.shape == (run.form.copies, size):

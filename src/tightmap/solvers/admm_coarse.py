@@ -32,9 +32,7 @@ def coarsen(stencil: Stencil, unary: npt.NDArray[np.float64], factor: int, offse
     rows, columns = -(-(height + top) // factor), -(-(width + left) // factor)
     r, c = np.divmod(np.arange(height * width), width)
     square = (r + top) // factor * columns + (c + left) // factor
-    sums = np.zeros((rows * factor, width, labels))
-    sums[top : top + height] = unary.reshape(height, width, labels)
-    sums = sums.reshape(rows, factor, width, labels).sum(axis=1)
+    sums = np.add.reduceat(unary.reshape(height, width, labels), np.maximum(np.arange(rows) * factor - top, 0), axis=0)
     cuts = np.maximum(np.arange(columns) * factor - left, 0)
     small = np.add.reduceat(sums, cuts, axis=1).reshape(rows * columns, labels)
     planes = {step: np.zeros(rows * columns) for step in _STEPS}

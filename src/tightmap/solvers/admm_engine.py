@@ -25,6 +25,7 @@ from tightmap.solvers.admm_general import Form, factor_ranges, general_state, ge
 from tightmap.solvers.base import Labels, Vector
 from tightmap.stencil import Stencil
 
+PART = 16  # rows of an image that are copied at a time
 SERIAL = 300_000  # label entries below which one thread is faster than two
 
 
@@ -52,6 +53,16 @@ def without_extremes(g: Arrays) -> Arrays:
     return g._replace(unary=np.where((gap > 0.5 * wide) & (wide > 0.01 * ranges), low + ranges, g.unary))
 
 
+class Noise:
+    """Normal noise for the unaries, drawn piece by piece."""
+
+    def __init__(self, scale: float, seed: list[int]) -> None:
+        self.scale, self._generator = np.float32(scale), np.random.default_rng(seed)
+
+    def draw(self, size: int) -> npt.NDArray[np.float32]:
+        return self.scale * self._generator.standard_normal(size, dtype=np.float32)
+
+
 @contextmanager
 def few_threads(count: int) -> Iterator[None]:
     """At most that many threads: a small model is done before a second thread has woken up."""
@@ -70,7 +81,7 @@ class Engine(ABC):
     variables: int
 
     @abstractmethod
-    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
+    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
         """Start at x (flat; uniform when None) in every copy, multipliers zero, noise added to the unaries."""
 
     @abstractmethod
@@ -109,21 +120,31 @@ class GridEngine(Engine):
             degree += np.abs(weight.reshape(-1))
             degree[step:] += np.abs(weight.reshape(-1)[:-step])
         self.kappa = float(degree.mean()) * top / 2
-        rows = unary.reshape(self.variables, stencil.labels)
-        self.unary = np.minimum(rows, rows.min(axis=1, keepdims=True) + top * degree[:, None]).astype(dtype)
-        self.plan = grid.grid_plan(stencil, self.unary, dtype)
+        self.unary, self.cap = unary.reshape(self.variables, stencil.labels), top * degree
+        self.plan = grid.grid_plan(stencil, dtype)
         self.state = grid.grid_state(self.plan)
         strips = min(threads, max(1, stencil.height // 8)) if unary.size > SERIAL else 1
         self.strips = np.linspace(0, stencil.height, strips + 1).astype(np.int64)
 
-    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
-        rows = self.unary if noise is None else self.unary + noise.reshape(self.unary.shape)
-        grid.grid_write(self.plan, self.plan.unary, rows)
-        if x is None:
-            start = np.full(self.unary.shape, 1.0 / self.stencil.labels, self.dtype)
-        else:
-            start = x.reshape(self.unary.shape)
-        grid.grid_reset(self.plan, self.state, start)
+    def _parts(self) -> Iterator[tuple[int, slice]]:
+        """Some rows of the image at a time: first row, pixels.  A copy of everything would be a quarter of the run."""
+        width = self.stencil.width
+        for first in range(0, self.stencil.height, PART):
+            yield first, slice(first * width, min(first + PART, self.stencil.height) * width)
+
+    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
+        plan, state, labels = self.plan, self.state, self.stencil.labels
+        for first, pixels in self._parts():
+            rows = self.unary[pixels]
+            rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + self.cap[pixels, None]).astype(self.dtype)
+            if noise is not None:
+                rows += noise.draw(rows.size).reshape(rows.shape)
+            grid.grid_write(plan, plan.unary, rows, first)
+            start = np.full(rows.shape, 1.0 / labels) if x is None else x.reshape(self.unary.shape)[pixels]
+            grid.grid_place(plan, state.x1, start, first)
+        state.x2[:] = state.x1
+        state.y[:] = 0
+        grid.grid_touch(state)
 
     def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
         kind = self.dtype
@@ -136,25 +157,26 @@ class GridEngine(Engine):
         return residual / self.variables, tiles / max(1, iterations * self.plan.height * self.plan.tiles)
 
     def relaxed(self) -> Vector:
-        return grid.grid_read(self.plan, self.state.x1, self.stencil.width).reshape(-1).astype(np.float64)
+        return grid.grid_read(self.plan, self.state.x1).reshape(-1).astype(np.float64)
 
     def labels(self) -> Labels:
-        return grid.grid_read(self.plan, self.state.x1, self.stencil.width).argmax(axis=1)
+        parts = [grid.grid_read(self.plan, self.state.x1, r, r + PART).argmax(axis=1) for r, _ in self._parts()]
+        return np.concatenate(parts)
 
     def export(self) -> tuple[Vector, Vector]:
         def flat(a: npt.NDArray[np.floating]) -> Vector:
-            return grid.grid_read(self.plan, a, self.stencil.width).reshape(-1).astype(np.float64)
+            return grid.grid_read(self.plan, a).reshape(-1).astype(np.float64)
 
         y = flat(self.state.y)
         return np.stack([flat(self.state.x1), flat(self.state.x2)]), np.stack([np.zeros_like(y), y])
 
     def load(self, x: Vector, y: Vector) -> None:
         self.reset(x[0])
-        grid.grid_place(self.plan, self.state.x2, x[1].reshape(self.unary.shape))
-        grid.grid_write(self.plan, self.state.y, y[1].reshape(self.unary.shape))
+        grid.grid_place(self.plan, self.state.x2, x[1].reshape(self.unary.shape), 0)
+        grid.grid_write(self.plan, self.state.y, y[1].reshape(self.unary.shape), 0)
 
     def searched(self, g: Arrays) -> Arrays:
-        unary = grid.grid_read(self.plan, self.plan.unary, self.stencil.width)
+        unary = grid.grid_read(self.plan, self.plan.unary)
         return g._replace(unary=unary.reshape(-1).astype(np.float64))
 
 
@@ -171,9 +193,9 @@ class GeneralEngine(Engine):
         self.scratch = workspace(g)
         self.state = general_state(g, form)
 
-    def reset(self, x: Vector | None, noise: npt.NDArray[np.floating] | None = None) -> None:
+    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
         g = self.arrays
-        self.noisy = g if noise is None else g._replace(unary=g.unary + noise)
+        self.noisy = g if noise is None else g._replace(unary=g.unary + noise.draw(len(g.unary)))
         start = np.repeat(1.0 / g.cards, g.cards) if x is None else x
         self.state.x.reshape(self.form.copies, -1)[:] = start
         self.state.y[:] = 0.0

@@ -54,6 +54,7 @@ class GridPlan(NamedTuple):
     """Everything about the model that a sweep reads.  Flat arrays of one float type."""
 
     height: int
+    width: int
     tiles: int  # per row: the width divided by LANES, rounded up
     labels: int
     few: bool  # the kernels and the layout of admm_few.py
@@ -89,8 +90,8 @@ def _taps(stencil: Stencil) -> npt.NDArray[np.float64]:
     return top - stencil.profile[: int(np.argmax(stencil.profile >= top))]
 
 
-def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> GridPlan:
-    """Plan of a stencil with the given unaries, shape (height * width, labels)."""
+def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
+    """Plan of a stencil; unaries are zero until they are written."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
     tiles = -(-width // LANES)
     diagonal = bool((stencil.displacements != 0).all(axis=1).any())
@@ -98,17 +99,15 @@ def grid_plan(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: type) -> 
     for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
         weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
     taps: npt.NDArray[np.floating] = _taps(stencil).astype(dtype)
-    plan = GridPlan(
-        height, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),
+    return GridPlan(
+        height, width, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),
         np.zeros((height + 2) * tiles * labels * LANES, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30),
         dtype(stencil.profile.max()), taps,
     )  # fmt: skip
-    grid_write(plan, plan.unary, unary)
-    return plan
 
 
 def grid_state(plan: GridPlan) -> GridState:
-    """Room for one run; fill it with ``grid_reset``."""
+    """Room for one run; fill it with ``grid_place``."""
     flags = (plan.height + 2, plan.tiles + 2)
     return GridState(
         np.zeros_like(plan.unary), np.zeros_like(plan.unary), np.zeros_like(plan.unary),
@@ -117,40 +116,35 @@ def grid_state(plan: GridPlan) -> GridState:
 
 
 def _columns(plan: GridPlan, flat: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """The inner rows as [row][tile][lane][label]: a view."""
+    """The rows of the image as [row][tile][lane][label]: a view."""
     if plan.few:
         return flat.reshape(plan.height + 2, plan.labels, plan.tiles, LANES)[1:-1].transpose(0, 2, 3, 1)
     return flat.reshape(plan.height + 2, plan.tiles, plan.labels, LANES)[1:-1].transpose(0, 1, 3, 2)
 
 
-def grid_write(plan: GridPlan, flat: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> None:
-    """Put vectors, shape (height * width, labels), in place; columns beyond the width get zeros."""
-    width = len(vectors) // plan.height
-    padded = np.zeros((plan.height, plan.tiles * LANES, plan.labels), flat.dtype)
-    padded[:, :width] = vectors.reshape(plan.height, width, plan.labels)
-    _columns(plan, flat)[:] = padded.reshape(plan.height, plan.tiles, LANES, plan.labels)
+def grid_write(plan: GridPlan, flat: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating], first: int) -> None:
+    """Put the vectors, shape (pixels, labels), of some rows of the image in place, zeros beyond its width."""
+    rows = _columns(plan, flat)[first : first + len(vectors) // plan.width]
+    padded = np.zeros((len(rows), plan.tiles * LANES, plan.labels), flat.dtype)
+    padded[:, : plan.width] = vectors.reshape(len(rows), plan.width, plan.labels)
+    rows[:] = padded.reshape(len(rows), plan.tiles, LANES, plan.labels)
 
 
-def grid_read(plan: GridPlan, flat: npt.NDArray[np.floating], width: int) -> npt.NDArray[np.floating]:
-    """Vectors of a state, shape (height * width, labels)."""
-    full = _columns(plan, flat).reshape(plan.height, plan.tiles * LANES, plan.labels)
-    return np.ascontiguousarray(full[:, :width]).reshape(-1, plan.labels)
+def grid_read(
+    plan: GridPlan, flat: npt.NDArray[np.floating], first: int = 0, last: int | None = None
+) -> npt.NDArray[np.floating]:
+    """Vectors of the rows first..last of the image, shape (pixels, labels)."""
+    rows = _columns(plan, flat)[first:last]
+    full = rows.reshape(len(rows), plan.tiles * LANES, plan.labels)
+    return np.ascontiguousarray(full[:, : plan.width]).reshape(-1, plan.labels)
 
 
-def grid_place(plan: GridPlan, flat: npt.NDArray[np.floating], x: npt.NDArray[np.floating]) -> None:
-    """Put a copy in place; nodes outside the image are one-hot and without costs, so that they never move."""
-    grid_write(plan, flat, x)
-    extra = plan.tiles * LANES - len(x) // plan.height
+def grid_place(plan: GridPlan, flat: npt.NDArray[np.floating], x: npt.NDArray[np.floating], first: int) -> None:
+    """Put rows of a copy in place; nodes outside the image are one-hot and without costs, so that they never move."""
+    grid_write(plan, flat, x, first)
+    extra = plan.tiles * LANES - plan.width
     if extra:
-        _columns(plan, flat)[:, -1, LANES - extra :, 0] = 1
-
-
-def grid_reset(plan: GridPlan, state: GridState, x: npt.NDArray[np.floating]) -> None:
-    """Both copies at x, shape (height * width, labels); multipliers zero; everything dirty."""
-    grid_place(plan, state.x1, x)
-    state.x2[:] = state.x1
-    state.y[:] = 0
-    grid_touch(state)
+        _columns(plan, flat)[first : first + len(x) // plan.width, -1, LANES - extra :, 0] = 1
 
 
 @njit(cache=True, nogil=True)
