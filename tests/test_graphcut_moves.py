@@ -13,6 +13,7 @@ from problems import grid_model, random_model
 from tightmap.energy import energy, lower_bound
 from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.pairwise import pair_model
+from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.graphcut.settle import settle
 
 
@@ -181,6 +182,25 @@ def test_the_result_says_what_was_done():
             tm.solve(triple, method)
     with pytest.raises(tm.ModelError, match=r"\(0, 1, 2\)"):
         tm.solve(triple, "qpbo")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_of_duals_on_potts_models_are_those_of_the_messages(seed):
+    rng = np.random.default_rng(seed)
+    model = grid_model(rng, 9, 40, 5, "potts") if seed % 2 else tm.Model(np.full(30, 4))
+    if seed % 2 == 0:
+        model.add_unaries(rng.normal(size=(30, 4)))
+        pairs = np.array([(i, j) for i in range(30) for j in range(i) if rng.random() < 0.2])
+        model.add_potts(pairs, rng.normal(size=len(pairs)) if seed else rng.random(len(pairs)))
+    graph = model.graph()
+    moves = begin(graph, False)
+    while sum(moves.move(c) for c in range(graph.max_labels)):
+        pass
+    assert has_closed_form(graph, moves)
+    shares = [1.0, 0.5, 0.3]
+    bounds = potts_bounds(graph, moves, shares)
+    for share, bound in zip(shares, bounds, strict=True):
+        assert bound == pytest.approx(lower_bound(graph, moves.messages(graph, share)), abs=1e-9)
 
 
 def test_fastpd_bounds_and_warm_starts():

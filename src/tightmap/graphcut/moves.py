@@ -51,6 +51,7 @@ class Move(NamedTuple):
 
 
 LABEL, NUMBER, TOUCHED, TRUNCATED, CLOCK = 0, 1, 2, 3, 4
+EXPAND = 32  # factors whose messages are written together
 
 
 def _is_move(lazy):
@@ -382,13 +383,23 @@ def scatter(c, flat, first, size, values):
 @njit(cache=True, nogil=True)
 def expand(g, y, first, step, scale, diagonal_of, diagonals, at, out):
     """m_u = y_uv (with the diagonal that was moved to u) and m_v = -y_uv, per factor."""
-    for f in range(len(g.kind)):
-        small = min(g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])
-        d = diagonal_of[f]
-        for a in range(g.cards[g.scope[2 * f]]):
-            v = scale * y[first[f] + step * a]
-            if d >= 0 and a < small:
-                v += g.weight[f] * diagonals[d + a]
-            out[at[2 * f] + a] = v
-        for b in range(g.cards[g.scope[2 * f + 1]]):
-            out[at[2 * f + 1] + b] = -scale * y[first[f] + step * b]
+    m = len(g.kind)
+    for begin in range(0, m, EXPAND):  # a block of factors at a time: y is read, and out written, in cache
+        end = min(m, begin + EXPAND)
+        most = 0
+        for f in range(begin, end):
+            most = max(most, g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])
+        for a in range(most):
+            for f in range(begin, end):
+                ca = at[2 * f + 1] - at[2 * f]
+                cb = at[2 * f + 2] - at[2 * f + 1]
+                if a >= max(ca, cb):
+                    continue
+                v = scale * y[first[f] + step * a]
+                if a < cb:
+                    out[at[2 * f + 1] + a] = -v
+                if a < ca:
+                    d = diagonal_of[f]
+                    if d >= 0 and a < cb:
+                        v += g.weight[f] * diagonals[d + a]
+                    out[at[2 * f] + a] = v

@@ -19,6 +19,7 @@ from tightmap.energy import lower_bound, message_offsets
 from tightmap.graph import FloatArray, Graph, Kind
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.pairwise import pair_model
+from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.memory import require
 from tightmap.solvers.base import Context, Final, Init, Progress
 from tightmap.solvers.dual import Dual
@@ -63,7 +64,9 @@ class FastPD(Expansion):
     gives_bound: ClassVar[bool] = True
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        needed = dual_bytes(graph) + 8.0 * float(message_offsets(graph)[-1])
+        needed = dual_bytes(graph)
+        if (graph.arrays.kind != Kind.POTTS).any() or not graph.uniform:
+            needed += 8.0 * float(message_offsets(graph)[-1])
         require(needed, f"{self.name}: the duals of {graph.m} factors")
         moves = Moves(pair_model(graph), self.largest)
         moves.begin(first_labels(graph, init))
@@ -91,7 +94,10 @@ def best_bound(state: State) -> tuple[float, float]:
     """The best certificate of the three multiples, and the multiple; evaluated once per state."""
     if state.bound is None:
         shares = sorted({1.0, 0.5, fitting_factor(state.graph)}, reverse=True)
-        bounds = [lower_bound(state.graph, state.moves.messages(state.graph, s)) for s in shares]
+        if has_closed_form(state.graph, state.moves):
+            bounds = potts_bounds(state.graph, state.moves, shares)
+        else:
+            bounds = [lower_bound(state.graph, state.moves.messages(state.graph, s)) for s in shares]
         best = int(np.argmax(bounds))
         state.bound = (bounds[best], shares[best])
     return state.bound
