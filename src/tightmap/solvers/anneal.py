@@ -164,6 +164,12 @@ class Anneal(Solver):
             workspace(graph.arrays), hot, hot,
         )  # fmt: skip
 
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Take a labelling that another method found, when it is better, as the one to improve."""
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels.copy(), value
+
     def step(self, state: State) -> Progress:
         graph = state.graph
         per_sweep = len(graph.arrays.unary) + 2 * len(graph.arrays.scope)

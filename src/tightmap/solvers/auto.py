@@ -1,4 +1,4 @@
-"""auto: choose methods by the structure of the model, chain them, keep the best labelling and the best bound.
+"""auto: choose methods by the structure of the model, share the time among them, keep the best labelling and bound.
 
 One short rule (``plan``), in this order:
 
@@ -6,14 +6,23 @@ One short rule (``plan``), in this order:
     Potts and other label differences    expansion   fast and good on images
     pairwise                             trws        the bound, and often the proof; exact on forests
     higher order                         srmp        the same for any order
-    few labels in all                    tabu        (dense graphs) and anneal (sparse ones): strong labellings
+    any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
+    few labels in all                    tabu        the same for dense graphs; anneal for large sparse ones
+    tables not too large                 exact       branch and bound, which often ends with the proof
     few variables, dense, pairwise       mplp-c      tightens the bound by clusters
     higher order                         fusion      moves between whole labellings
     always                               admm        the nonconvex relaxation
 
-Every phase starts from the best labelling so far, and the run stops as soon as bound and energy meet.  A time limit is
-divided between the phases, and what is left after the last one goes to the searches again with other seeds.  Without a
-time limit every phase runs once, to its own end, so that the result does not depend on the clock.
+With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
+next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
+handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a hundredth of the
+gap, doubles the weight of its method, any other halves it, within a factor of four of what the plan says: the methods
+that do well on this model get most of the time, and none is given up.  A method that can goes on from the best
+labelling of all.  Models so large that the states of several methods should not be in memory together run one method
+after the other, each for its share.
+
+Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
+clock.  The run stops as soon as bound and energy meet.
 """
 
 from __future__ import annotations
@@ -32,19 +41,26 @@ from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 
 CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
-ANNEAL = 100_000  # the same for forest annealing
+SMALL = 3_000  # labels in all up to which the exact search gets more time
+ANNEAL = 100_000  # the same for forest annealing, and the limit of the exact search
+LARGE = 4_000_000  # labels in all from which methods run one after the other
 DENSE = 4  # factors per variable above which a graph counts as dense
+TURN = 0.02  # of the time limit
+HANDICAP = 0.02  # of the time limit, per place in the plan
+ENDLESS = 10**9
+SWING = 4.0  # how far success and failure move a weight
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One method, its options, the share of the remaining time it may take, and why it is there."""
+    """One method, its options, the weight of its claim on the time, and why it is there."""
 
     method: str
     why: str
-    share: float
+    weight: float
     options: dict[str, Any] = field(default_factory=dict)
     max_iterations: int | None = None  # without a time limit
+    endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
     search: bool = False  # worth repeating with another seed
 
 
@@ -55,28 +71,57 @@ def plan(graph: Graph) -> list[Phase]:
     dense = graph.m > DENSE * graph.n
     labels = len(g.unary)
     differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
-    small = labels <= (TABU if dense else ANNEAL)
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:
-        phases.append(Phase("qpbo", "binary variables", 0.3))
+        phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
     elif pairwise and differences:
-        phases.append(Phase("expansion", "differences of labels with non-negative weights", 0.5))
+        phases.append(Phase("expansion", "differences of labels with non-negative weights", 4.0))
     if pairwise:
-        share = 0.25 if small and not differences else 0.5
-        phases.append(Phase("trws", "the bound", share, max_iterations=1000))
+        phases.append(Phase("trws", "the bound", 3.0 if differences else 1.0, max_iterations=1000))
     else:
-        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 0.4, max_iterations=500))
+        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
+    search = []
+    if labels <= LARGE:
+        weight = 1.0 if dense or differences else 4.0
+        search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
     if labels <= TABU:
-        share = 0.4 if dense else 0.2
-        phases.append(Phase("tabu", "small enough for tabu search", share, search=True))
-    if not dense and labels <= ANNEAL and not (differences and labels > TABU):
-        phases.append(Phase("anneal", "sparse: forests are large", 0.5, search=True))
+        search.append(Phase("tabu", "small enough for tabu search", 4.0 if dense else 1.0, endless={"rounds": ENDLESS}))
+    elif not dense and labels <= ANNEAL and not differences:
+        search.append(Phase("anneal", "sparse: forests are large", 1.0, endless={"cycles": ENDLESS}))
+    phases += reversed(search) if dense else search
+    if labels <= ANNEAL:
+        phases.append(
+            Phase(
+                "exact", "tables not too large: branch and bound", 2.0 if labels <= SMALL else 0.5, max_iterations=100
+            )
+        )
     if pairwise and dense and graph.n <= CLUSTERS:
-        phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 0.6))
+        phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 1.0))
     if not pairwise:
-        phases.append(Phase("fusion", "moves between whole labellings", 0.4))
-    phases.append(Phase("admm", "the nonconvex relaxation", 1.0, search=True))
+        phases.append(Phase("fusion", "moves between whole labellings", 1.0))
+    phases.append(Phase("admm", "the nonconvex relaxation", 2.0 if labels > ANNEAL else 1.0, search=True))
     return phases
+
+
+@dataclass
+class Runner:
+    """A method at work: its state while it has one, and what it has used and brought so far."""
+
+    phase: Phase
+    handicap: float = 0.0
+    weight: float = 1.0
+    solver: Solver | None = None
+    inner: Any = None
+    seconds: float = 0.0
+    iterations: int = 0
+    rounds: int = 0
+    done: bool = False
+    seen: float = float("inf")  # energy of the best labelling when it was last at work
+    brought: float = float("inf")  # the lowest energy it reached itself
+
+    @property
+    def claim(self) -> float:
+        return (self.handicap + self.seconds) / self.weight
 
 
 @dataclass
@@ -84,19 +129,14 @@ class State:
     graph: Graph
     context: Context
     init: Init
-    phases: list[Phase]
-    solver: Solver | None = None
-    inner: Any = None
-    deadline: float | None = None
-    iterations: int = 0  # of the present phase
-    started: float = 0.0
-    phase: Phase | None = None
+    runners: list[Runner]
+    limit: float  # seconds, inf without a limit
+    turn: Runner | None = None
+    until: float = float("inf")
+    before: tuple[float, float] = (0.0, 0.0)  # energy and bound when the turn began
     best: Labels | None = None
     best_energy: float = float("inf")
     bound: float = -float("inf")
-    story: list[str] = field(default_factory=list)
-    again: list[Phase] = field(default_factory=list)  # searches to repeat while time is left
-    rounds: int = 0
     states: dict[str, Any] = field(default_factory=dict)
 
 
@@ -105,13 +145,21 @@ class Auto(Solver):
     """No options: the plan follows from the model."""
 
     name: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "chooses and chains methods by the structure of the model; best labelling, best bound"
+    summary: ClassVar[str] = "methods chosen by the structure of the model take turns; best labelling, best bound"
     gives_bound: ClassVar[bool] = True
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        phases = [p for p in plan(graph) if p.method in METHODS]
-        state = State(graph, context, init, phases)
-        state.again = [p for p in phases if p.search]
+        limit = context.remaining()
+        runners: list[Runner] = []
+        for phase in plan(graph):
+            if phase.method in METHODS:
+                try:
+                    make_solver(phase.method, dict(phase.options)).check(graph)
+                except ModelError:
+                    continue
+                handicap = HANDICAP * limit * len(runners) if np.isfinite(limit) else 0.0
+                runners.append(Runner(phase, handicap * phase.weight, phase.weight))
+        state = State(graph, context, init, runners, limit)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         if init.labels is not None:
@@ -121,74 +169,102 @@ class Auto(Solver):
     def _offer(self, state: State, labels: Labels | None) -> None:
         if labels is not None:
             value = energy(state.graph, labels)
+            if state.turn is not None:
+                state.turn.brought = min(state.turn.brought, value)
             if value < state.best_energy:
                 state.best, state.best_energy = labels.copy(), value
 
-    def _begin(self, state: State) -> bool:
-        """Start the next phase that takes the model; False when there is none."""
-        while state.phases:
-            phase = state.phases.pop(0)
-            solver = make_solver(phase.method, dict(phase.options))
-            try:
-                solver.check(state.graph)
-            except ModelError:
-                continue
-            left = state.context.remaining()
-            state.deadline = None
-            if np.isfinite(left):
-                share = phase.share if state.phases else 1.0
-                state.deadline = clock.now() + share * max(0.0, left)
-            inner = Context(state.context.seed + 1000 * state.rounds, state.context.threads, state.deadline)
+    def _next(self, state: State) -> Runner | None:
+        """Whose turn it is, ready to step; None when all have ended."""
+        waiting = [r for r in state.runners if not r.done]
+        if not waiting:
+            return None
+        limited = np.isfinite(state.limit)
+        together = limited and len(state.graph.arrays.unary) <= LARGE
+        runner = min(waiting, key=lambda r: r.claim) if together else waiting[0]
+        state.until = float("inf")
+        if limited:
+            share = runner.phase.weight / sum(r.phase.weight for r in waiting)
+            state.until = clock.now() + (TURN * state.limit if together else share * state.context.remaining())
+        state.turn, state.before = runner, (state.best_energy, state.bound)
+        if runner.solver is None:
+            phase = runner.phase
+            runner.solver = make_solver(phase.method, phase.options | (phase.endless if limited else {}))
+            context = Context(state.context.seed + 1000 * runner.rounds, state.context.threads, state.context.deadline)
             relaxed = state.init.relaxed if state.best is None else None
             init = Init(labels=state.best, relaxed=relaxed, state=state.states.get(phase.method))
-            state.phase, state.solver, state.iterations = phase, solver, 0
-            state.started = clock.now()
-            state.inner = solver.start(state.graph, init, inner)
-            return True
-        return False
+            begin = clock.now()
+            runner.inner = runner.solver.start(state.graph, init, context)
+            runner.seconds += clock.now() - begin
+        elif state.best is not None and state.best_energy < runner.seen:
+            adopt = getattr(runner.solver, "adopt", None)
+            if adopt is not None:
+                adopt(runner.inner, state.best)
+        return runner
 
     def step(self, state: State) -> Progress:
-        if state.solver is None and not self._begin(state):
+        runner = state.turn or self._next(state)
+        if runner is None:
             return Progress(done=True, iterations=0)
-        assert state.solver is not None and state.phase is not None
-        progress = state.solver.step(state.inner)
-        state.iterations += progress.iterations
+        assert runner.solver is not None
+        begin = clock.now()
+        progress = runner.solver.step(runner.inner)
+        now = clock.now()
+        runner.seconds += now - begin
+        runner.iterations += progress.iterations
         self._offer(state, progress.labels)
         if progress.bound is not None:
             state.bound = max(state.bound, progress.bound)
-        cap = state.phase.max_iterations
-        ended = progress.done
-        if state.deadline is None:
-            ended |= cap is not None and state.iterations >= cap
-        else:
-            ended |= clock.now() >= state.deadline
-        if ended:
-            self._end(state)
-            if not state.phases and state.deadline is not None and state.context.remaining() > 0 and state.again:
-                state.rounds += 1
-                state.phases = list(state.again)
-            bound = state.bound if np.isfinite(state.bound) else None
-            # a phase that ran out of time is not the end of the method: the driver says so
-            done = not state.phases and progress.done
-            return Progress(state.best, bound, done, progress.iterations, progress.info)
-        return progress
+        cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
+        if progress.done or (cap is not None and runner.iterations >= cap):
+            self._end(state, runner)
+        elif now >= state.until:
+            if len(state.graph.arrays.unary) > LARGE:
+                self._end(state, runner)
+            else:
+                self._judge(state, runner)
+        bound = state.bound if np.isfinite(state.bound) else None
+        done = all(r.done for r in state.runners)
+        return Progress(state.best if state.turn is None else progress.labels, bound, done, progress.iterations)
 
-    def _end(self, state: State) -> None:
-        assert state.solver is not None and state.phase is not None
-        final = state.solver.finish(state.inner)
+    def _judge(self, state: State, runner: Runner) -> None:
+        """The end of a turn: more time to a method that improved something, less to one that did not."""
+        value, bound = state.before
+        gap = value - bound if np.isfinite(value - bound) else 0.0
+        better = state.best_energy < value or state.bound > bound + 0.01 * gap
+        base = runner.phase.weight
+        runner.weight = min(base * SWING, max(base / SWING, runner.weight * (2.0 if better else 0.5)))
+        runner.seen = state.best_energy
+        state.turn = None
+
+    def _end(self, state: State, runner: Runner) -> None:
+        """The end of a method; a search begins again, with another seed, if there is time."""
+        assert runner.solver is not None
+        final = runner.solver.finish(runner.inner)
         self._offer(state, final.labels)
         if final.bound is not None:
             state.bound = max(state.bound, final.bound)
-        state.states[state.phase.method] = final.state
-        seconds = clock.now() - state.started
-        state.story.append(
-            f"{state.phase.method} ({state.phase.why}): {state.iterations} iterations in {seconds:.2f} s, "
-            f"energy {state.best_energy:.9g}" + (f", bound {state.bound:.9g}" if np.isfinite(state.bound) else "")
-        )
-        state.solver, state.inner = None, None
+        state.states[runner.phase.method] = final.state
+        runner.solver = runner.inner = None
+        self._judge(state, runner)
+        runner.rounds += 1
+        runner.done = not (runner.phase.search and np.isfinite(state.limit))
 
     def finish(self, state: State) -> Final:
-        if state.solver is not None:
-            self._end(state)
+        for runner in state.runners:
+            if runner.solver is not None:
+                state.turn = runner
+                self._end(state, runner)
         bound = state.bound if np.isfinite(state.bound) else None
-        return Final(labels=state.best, bound=bound, state=state.states, note="\n  ".join(state.story))
+        return Final(labels=state.best, bound=bound, state=state.states, note="\n  ".join(self._story(state)))
+
+    def _story(self, state: State) -> list[str]:
+        lines = []
+        for runner in state.runners:
+            if runner.iterations or runner.rounds:
+                line = f"{runner.phase.method} ({runner.phase.why}): {runner.iterations} iterations"
+                line += f" in {runner.seconds:.2f} s"
+                if np.isfinite(runner.brought):
+                    line += f", energy {runner.brought:.9g}"
+                lines.append(line)
+        return lines

@@ -21,7 +21,7 @@ from numba import njit
 
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import add_slice
+from tightmap.factors.kernels import DENSE, POTTS, add_slice
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs
@@ -40,21 +40,38 @@ def _random(state):
 @njit(cache=True, nogil=True)
 def change_label(g, labels, cost, i, s):
     """Give variable i label s and bring the costs of its neighbours up to date."""
+    now = labels[i]
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = int(g.adj_factor[a])
+        f = g.adj_factor[a]
         first = g.scope_start[f]
-        for p in range(first, g.scope_start[f + 1]):
-            j = g.scope[p]
-            if j != i:
-                add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], -1.0)
+        if g.kind[f] == POTTS:  # pairs, which are most of the work, change by the difference of two rows
+            j = g.scope[first + 1 - g.adj_pos[a]]
+            o = g.offset[j]
+            if now < g.cards[j]:
+                cost[o + now] += g.weight[f]
+            if s < g.cards[j]:
+                cost[o + s] -= g.weight[f]
+        elif g.kind[f] == DENSE and g.scope_start[f + 1] - first == 2:
+            j = g.scope[first + 1 - g.adj_pos[a]]
+            o = g.offset[j]
+            c = g.cards[j]
+            across = g.adj_pos[a] == 1
+            own = 1 if across else c  # strides of this variable and of the other
+            other = g.cards[i] if across else 1
+            new = g.param[f] + s * own
+            old = g.param[f] + now * own
+            for l in range(c):
+                cost[o + l] += g.weight[f] * (g.params[new + l * other] - g.params[old + l * other])
+        else:
+            for p in range(first, g.scope_start[f + 1]):
+                j = g.scope[p]
+                if j != i:
+                    row = cost[g.offset[j] : g.offset[j + 1]]
+                    add_slice(g, f, p - first, labels, row, -1.0)
+                    labels[i] = s
+                    add_slice(g, f, p - first, labels, row, 1.0)
+                    labels[i] = now
     labels[i] = s
-    for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = int(g.adj_factor[a])
-        first = g.scope_start[f]
-        for p in range(first, g.scope_start[f + 1]):
-            j = g.scope[p]
-            if j != i:
-                add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], 1.0)
 
 
 @njit(cache=True, nogil=True)
@@ -177,6 +194,13 @@ class Tabu(Solver):
         state.value[0] = state.value[1] = energy(state.graph, labels)
         state.best = labels.copy()
         state.idle = 0
+
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Go on from a labelling that another method found, when it is better."""
+        value = energy(state.graph, labels)
+        if value < state.champion_energy:
+            state.champion, state.champion_energy = labels.copy(), value
+            self._settle(state, labels)
 
     def step(self, state: State) -> Progress:
         graph = state.graph
