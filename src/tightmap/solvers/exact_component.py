@@ -93,7 +93,7 @@ class Component:
         )  # fmt: skip
         room = 4 * total + 1024
         owner = np.repeat(np.arange(n), cards).astype(np.int32)
-        self.tree = Tree(ints(room, 2), ints(room, 2), ints(total + 4, 3), owner)
+        self.tree = Tree(ints(room, 2), ints(room, 2), ints(total + 4, 4), owner)
         count = self.state.number
         count[ec.LEVEL], count[ec.UPPER], count[ec.LAST], count[ec.LIMIT] = 1, upper, -1, 1
         self.grain, self.whole = network.grain, network.whole

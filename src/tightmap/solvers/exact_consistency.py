@@ -58,6 +58,8 @@ def supports_of_neighbours(net, s, j):
         oi = net.node[i, OFF]
         mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
         ni = value[sizes + i]
+        if ni == 1 and nj > 1:  # its own visit sends, or has sent, all cost here
+            continue
         work = ni + 2
         moved = False
         for k in range(ni):
@@ -81,9 +83,10 @@ def supports_of_neighbours(net, s, j):
             s.support[mine + x] = arg
             low -= own
             if low > 0:
+                moved = moved or value[1 + oi + x] == 0
                 put(s, mine + x, own + low)
                 put(s, 1 + oi + x, value[1 + oi + x] + low)
-                moved = True
+                s.flag[LOOSE, i] = 1
         s.number[WORK] += work
         if moved:
             s.number[CULPRIT] = net.arc[back, PAIR]
@@ -91,67 +94,82 @@ def supports_of_neighbours(net, s, j):
 
 
 @njit(cache=True, nogil=True)
-def full_support(net, s, arc, i, j):
-    """Extend from j what labels of i need, then project to i (full directed support)."""
+def full_supports(net, s, v, onward):
+    """Extend from j what labels of i need, then project to i: from v to all before it, or from all others to v."""
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
     sizes = 1 + len(net.unary)
-    oi, oj = net.node[i, OFF], net.node[j, OFF]
-    cj = net.node[j + 1, OFF] - oj
-    ci = net.node[i + 1, OFF] - oi
-    ni, nj = value[sizes + i], value[sizes + j]
-    back = net.arc[arc, BACK]
-    mine, theirs, row, turned = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW], net.arc[back, ROW]
     gain = s.scratch[0]
-    work = ni + 4
-    some = False
-    for k in range(ni):
-        x = domain[oi + k]
-        r = row + x * cj
-        own = value[mine + x]
-        y = s.support[mine + x]
-        if place[oj + y] < nj and tables[r + y] - own == value[theirs + y] and value[1 + oj + y] == 0:
-            gain[x] = 0
+    work = 0
+    for out in range(net.node[v, ARCS], net.node[v + 1, ARCS]):
+        i, j, arc = v, net.arc[out, TO], out
+        if onward:
+            if j > v:
+                break
+            i, j, arc = j, v, net.arc[out, BACK]
+        ni, nj = value[sizes + i], value[sizes + j]
+        work += 2
+        if ni == 1 or nj == 1:  # all cost of the function is, or is about to be, with the other variable
             continue
-        low = HUGE
-        arg = 0
+        back = net.arc[arc, BACK]
+        oi, oj = net.node[i, OFF], net.node[j, OFF]
+        cj = net.node[j + 1, OFF] - oj
+        mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
+        work += ni
+        some = False
+        for k in range(ni):
+            x = domain[oi + k]
+            r = row + x * cj
+            own = value[mine + x]
+            y = s.support[mine + x]
+            if place[oj + y] < nj and tables[r + y] - own == value[theirs + y] and value[1 + oj + y] == 0:
+                gain[x] = 0
+                continue
+            low = HUGE
+            arg = 0
+            for h in range(nj):
+                y = domain[oj + h]
+                w = tables[r + y] - value[theirs + y] + value[1 + oj + y]
+                if w < low:
+                    low = w
+                    arg = y
+                    if w == own:
+                        break
+            work += nj
+            s.support[mine + x] = arg
+            gain[x] = low - own
+            some = some or low > own
+        if not some:
+            continue
+        turned = net.arc[back, ROW]
+        ci = net.node[i + 1, OFF] - oi
         for h in range(nj):
             y = domain[oj + h]
-            v = tables[r + y] - value[theirs + y] + value[1 + oj + y]
-            if v < low:
-                low = v
-                arg = y
-                if v == own:
-                    break
-        work += nj
-        s.support[mine + x] = arg
-        gain[x] = low - own
-        some = some or low > own
-    s.number[WORK] += work
-    if not some:
-        return
-    for h in range(nj):
-        y = domain[oj + h]
-        u = value[1 + oj + y]
-        if u == 0:
-            continue
-        r = turned + y * ci
-        most = np.int64(0)
-        away = value[theirs + y]
+            u = value[1 + oj + y]
+            if u == 0:
+                continue
+            r = turned + y * ci
+            most = np.int64(0)
+            away = value[theirs + y]
+            for k in range(ni):
+                x = domain[oi + k]
+                if gain[x] > 0:
+                    most = max(most, gain[x] - (tables[r + x] - value[mine + x] - away))
+            if most > 0:
+                put(s, theirs + y, away - most)
+                put(s, 1 + oj + y, u - most)
+        work += ni * nj
+        moved = False
         for k in range(ni):
             x = domain[oi + k]
             if gain[x] > 0:
-                most = max(most, gain[x] - (tables[r + x] - value[mine + x] - away))
-        if most > 0:
-            put(s, theirs + y, away - most)
-            put(s, 1 + oj + y, u - most)
-    s.number[WORK] += ni * nj
-    for k in range(ni):
-        x = domain[oi + k]
-        if gain[x] > 0:
-            put(s, mine + x, value[mine + x] + gain[x])
-            put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
-    s.number[CULPRIT] = net.arc[arc, PAIR]
-    raised(s, i)
+                moved = moved or value[1 + oi + x] == 0
+                put(s, mine + x, value[mine + x] + gain[x])
+                put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
+        s.flag[LOOSE, i] = 1
+        if moved:
+            s.number[CULPRIT] = net.arc[arc, PAIR]
+            raised(s, i)
+    s.number[WORK] += work
 
 
 @njit(cache=True, nogil=True)
@@ -173,6 +191,8 @@ def has_existential_support(net, s, i):
             j = net.arc[arc, TO]
             oj = net.node[j, OFF]
             nj = value[sizes + j]
+            if nj == 1:
+                continue
             theirs = net.arc[net.arc[arc, BACK], SHIFT]
             k = net.arc[arc, SHIFT] + x
             r = net.arc[arc, ROW] + x * (net.node[j + 1, OFF] - oj)
@@ -197,47 +217,51 @@ def has_existential_support(net, s, i):
 
 
 @njit(cache=True, nogil=True)
+def ask_neighbours(net, s):
+    """Existential supports may be lost at variables whose unary rose and at neighbours after them."""
+    for j in range(len(net.node) - 1):
+        if s.flag[RAISED, j]:
+            s.flag[RAISED, j] = 0
+            s.flag[EXIST, j] = 1
+            for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+                if net.arc[arc, TO] > j:
+                    s.flag[EXIST, net.arc[arc, TO]] = 1
+
+
+@njit(cache=True, nogil=True)
 def propagate(net, s):
     """Establish the consistencies; False when the subproblem holds nothing below the upper bound.
 
-    Every round asks for existential supports from the front, sends cost to the front from the back, and looks for
-    supports that removed labels took away.
+    Every round looks for supports that removed labels took away, asks for existential supports from the front, and
+    sends cost to the front from the back.
     """
     n = len(net.node) - 1
     flag = s.flag
     known = s.value[0]
+    sizes = 1 + len(net.unary)
     for _ in range(ROUNDS):
-        for j in range(n):
-            if flag[RAISED, j]:
-                flag[RAISED, j] = 0
-                flag[EXIST, j] = 1
-                for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
-                    flag[EXIST, net.arc[arc, TO]] = 1
         for turn in range(4 * n):
             phase = turn // n
             i = turn - phase * n
-            if phase == 1:
+            if turn == n:
+                ask_neighbours(net, s)
+            if phase == 2:
                 i = n - 1 - i
             if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not settle(net, s, i):
                 return False
             if phase == 3:
                 continue
-            which = EXIST if phase == 0 else (DIRECTED if phase == 1 else ARC)
+            which = ARC if phase == 0 else (EXIST if phase == 1 else DIRECTED)
             if not flag[which, i]:
                 continue
             flag[which, i] = 0
-            if phase == 2:
+            if phase == 0:
                 supports_of_neighbours(net, s, i)
-            elif phase == 1 or not has_existential_support(net, s, i):
-                for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
-                    j = net.arc[arc, TO]
-                    if phase == 0:
-                        full_support(net, s, arc, i, j)
-                    elif j < i:
-                        full_support(net, s, net.arc[arc, BACK], j, i)
-            if phase > 0:
+            elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i)):
+                full_supports(net, s, i, phase == 2)
+            if phase != 1:
                 for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
-                    gather(net, s, net.near[q, 0], phase == 1)
+                    gather(net, s, net.near[q, 0], phase == 2)
         s.number[WORK] += 4 * n
         waiting = s.value[0] > known
         known = s.value[0]

@@ -236,9 +236,9 @@ def elimination_order(net: Network, largest: float, total: float, effort: int) -
             continue
         del now[i]
         mine = around[i]
-        entries += 2.0 ** k[1]
         if k[1] > largest or entries > 2.0**total:
             return None
+        entries += 2.0 ** k[1]
         order.append(i)
         for j in mine:
             around[j] |= mine
@@ -274,7 +274,10 @@ def eliminate_few(net: Network, degree: int, largest: int) -> None:
 
 
 def components(net: Network) -> list[list[int]]:
-    """Connected sets of the variables that are left, largest first."""
+    """Connected sets of the variables that are left, largest first; within each, few neighbours first.
+
+    That is the order in which directed consistency sends cost: measured to prove more than the order of the model.
+    """
     seen = set(net.gone)
     out = []
     for i in range(len(net.cards)):
@@ -288,5 +291,5 @@ def components(net: Network) -> list[list[int]]:
             fresh = net.neighbours(j) - seen
             seen |= fresh
             stack.extend(sorted(fresh))
-        out.append(sorted(part))
+        out.append(sorted(part, key=lambda j: (len(net.neighbours(j)), j)))
     return sorted(out, key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""Hybrid best-first search over the decisions "x takes label v" / "x does not" (Allouche et al. 2015).
+"""Hybrid best-first search over decisions "x is v" / "x is not v" (Allouche et al. 2015).
 
 Open nodes are kept as sequences of decisions in a tree, in a heap by lower bound.  A burst takes the best one, replays
 its decisions on the root, and searches depth-first below it until so many backtracks are used up; what is then open
@@ -52,18 +52,21 @@ from tightmap.solvers.exact_store import (
 )
 
 LARGEST_BURST = 10_000  # backtracks
+SPLIT = 10  # labels above which a domain is halved instead of one label being tried
+IS, IS_NOT, IS_AT_MOST, IS_ABOVE = range(4)
 CLOSED, PAUSED, FULL = 0, 1, 2  # nothing is open any more; a burst ended; there is no room for another one
 
 
 class Tree(NamedTuple):
     """Decisions of open nodes, the heap of open nodes, and the frames of the present dive.
 
-    A decision is 2 * (place of the label) + (1: "is not").
+    A decision is 4 * (place of the label) + kind, with kinds "is", "is not", "is at most", "is above"; the other branch
+    has the last bit turned.
     """
 
     decision: Ints  # (., 2) parent, decision
     heap: Ints  # (., 2) bound, node
-    frame: Ints  # (., 3) decision, length of the trail before it, bound before it
+    frame: Ints  # (., 4) decision, length of the trail before it, bound before it, 1 in the second branch
     owner: npt.NDArray[np.int32]  # variable of every label
 
 
@@ -79,8 +82,10 @@ def heap_push(t, c, bound, node):
     k = c[OPEN]
     c[OPEN] = k + 1
     while k > 0 and before(heap, bound, node, (k - 1) >> 1):
-        heap[k] = heap[(k - 1) >> 1]
-        k = (k - 1) >> 1
+        up = (k - 1) >> 1
+        heap[k, 0] = heap[up, 0]
+        heap[k, 1] = heap[up, 1]
+        k = up
     heap[k, 0] = bound
     heap[k, 1] = node
 
@@ -100,7 +105,8 @@ def heap_pop(t, c):
             d += 1
         if before(heap, bound, last, d):
             break
-        heap[k] = heap[d]
+        heap[k, 0] = heap[d, 0]
+        heap[k, 1] = heap[d, 1]
         k = d
     heap[k, 0] = bound
     heap[k, 1] = last
@@ -128,7 +134,7 @@ def cost_of(net, labels):
 
 @njit(cache=True, nogil=True)
 def choose(net, s):
-    """Place of the label to try next, or -1 when every variable has one label."""
+    """The decision to try next, or -1 when every variable has one label."""
     n = len(net.node) - 1
     sizes = 1 + len(net.unary)
     value, domain, place = s.value, s.domain[0], s.domain[1]
@@ -164,28 +170,43 @@ def choose(net, s):
         return np.int64(-1)
     o = net.node[pick, OFF]
     size = value[sizes + pick]
-    for row in (BEST, GOOD):
-        x = s.pick[row, pick]
+    for turn in range(2):
+        x = s.pick[GOOD if turn else BEST, pick]
         if x >= 0 and place[o + x] < size and value[1 + o + x] == 0:
-            return o + x
-    x = np.int64(domain[o])
-    for k in range(1, size):
-        y = domain[o + k]
-        if value[1 + o + y] < value[1 + o + x] or (value[1 + o + y] == value[1 + o + x] and y < x):
-            x = np.int64(y)
-    return o + x
+            break
+        x = -1
+    if x < 0:
+        x = np.int64(domain[o])
+        for k in range(1, size):
+            y = domain[o + k]
+            if value[1 + o + y] < value[1 + o + x] or (value[1 + o + y] == value[1 + o + x] and y < x):
+                x = np.int64(y)
+    if size <= SPLIT:
+        return 4 * (o + x)
+    half = size // 2
+    y = -1
+    while half > 0:
+        y += 1
+        if place[o + y] < size:
+            half -= 1
+    return 4 * (o + np.int64(y)) + (IS_AT_MOST if x <= y else IS_ABOVE)
 
 
 @njit(cache=True, nogil=True)
 def decide(net, s, t, what):
     """Apply a decision; False when it contradicts the domain."""
-    at = what >> 1
+    at, kind = what >> 2, what & 3
     i = t.owner[at]
     o = net.node[i, OFF]
     k = 1 + len(net.unary) + i
-    if s.domain[1, at] >= s.value[k]:
-        return what & 1 == 1
-    if what & 1:
+    if kind >= IS_AT_MOST:
+        for h in range(s.value[k] - 1, -1, -1):
+            x = s.domain[0, o + h]
+            if (x > at - o) == (kind == IS_AT_MOST):
+                drop(net, s, i, x)
+    elif s.domain[1, at] >= s.value[k]:
+        return kind == IS_NOT
+    elif kind == IS_NOT:
         drop(net, s, i, at - o)
     elif s.value[k] > 1:
         y = s.domain[0, o]
@@ -207,9 +228,9 @@ def close_burst(s, t, node, depth, floor, alive):
     at = node
     for k in range(depth):
         what = t.frame[k, 0]
-        if not what & 1 and t.frame[k, 2] < c[UPPER]:
+        if t.frame[k, 3] == 0 and t.frame[k, 2] < c[UPPER]:
             t.decision[c[USED], 0] = at
-            t.decision[c[USED], 1] = what | 1
+            t.decision[c[USED], 1] = what ^ 1
             heap_push(t, c, t.frame[k, 2], c[USED])
             c[USED] += 1
         t.decision[c[USED], 0] = at
@@ -247,6 +268,7 @@ def burst(net, s, t, work):
     c[REPLAYED] += length
     begin = c[WORK]
     depth, used = 0, 0
+    alive, full = False, False
     while True:
         c[NODES] += 1
         c[CULPRIT] = -1
@@ -255,14 +277,15 @@ def burst(net, s, t, work):
             if at >= 0:
                 full = c[TOP] + room > len(s.trail)
                 if full or (depth > 0 and c[WORK] - begin > work):
-                    close_burst(s, t, node, depth, floor, True)
-                    return FULL if full else PAUSED
-                t.frame[depth, 0] = 2 * at
+                    alive = True
+                    break
+                t.frame[depth, 0] = at
                 t.frame[depth, 1] = c[TOP]
                 t.frame[depth, 2] = max(s.value[0], floor)
+                t.frame[depth, 3] = 0
                 depth += 1
                 c[LEVEL] += 1
-                going = decide(net, s, t, 2 * at)
+                going = decide(net, s, t, at)
                 continue
             for i in range(n):
                 s.pick[TRIAL, i] = s.domain[0, net.node[i, OFF]]
@@ -270,28 +293,30 @@ def burst(net, s, t, work):
             if cost < c[UPPER]:
                 c[UPPER] = cost - c[GRAIN] + 1
                 c[SOLUTIONS] += 1
-                s.pick[BEST] = s.pick[TRIAL]
+                for i in range(n):
+                    s.pick[BEST, i] = s.pick[TRIAL, i]
         else:
             if c[CULPRIT] >= 0:
                 s.weight[c[CULPRIT]] += 1.0
             if depth > 0:
-                c[LAST] = t.owner[t.frame[depth - 1, 0] >> 1]
+                c[LAST] = t.owner[t.frame[depth - 1, 0] >> 2]
         # go back to the deepest frame whose other branch may hold something
-        while depth > 0 and (t.frame[depth - 1, 0] & 1 or t.frame[depth - 1, 2] >= c[UPPER]):
+        while depth > 0 and (t.frame[depth - 1, 3] == 1 or t.frame[depth - 1, 2] >= c[UPPER]):
             depth -= 1
         if depth == 0:
             break
         used += 1
         c[BACKTRACKS] += 1
         if used > c[LIMIT] or c[WORK] - begin > work:
-            close_burst(s, t, node, depth, floor, False)
             break
         undo(s, t.frame[depth - 1, 1])
-        t.frame[depth - 1, 0] |= 1
+        t.frame[depth - 1, 0] ^= 1
+        t.frame[depth - 1, 3] = 1
         going = decide(net, s, t, t.frame[depth - 1, 0])
+    close_burst(s, t, node, depth, floor, alive)
     if c[REPLAYED] * 10 > c[NODES]:
         if c[LIMIT] <= LARGEST_BURST:
             c[LIMIT] *= 2
     elif c[REPLAYED] * 20 < c[NODES] and c[LIMIT] >= 2:
         c[LIMIT] //= 2
-    return PAUSED
+    return FULL if full else PAUSED

@@ -72,7 +72,17 @@ def undo(s, mark):
         s.value[s.trail[t, 0]] = s.trail[t, 1]
     s.number[TOP] = mark
     s.number[LEVEL] += 1
-    s.flag[:] = 0
+    for k in range(s.flag.shape[0]):
+        for i in range(s.flag.shape[1]):
+            s.flag[k, i] = 0
+
+
+@njit(cache=True, nogil=True)
+def raised(s, i):
+    """A label of i that was free of cost is no more."""
+    s.flag[DIRECTED, i] = 1
+    s.flag[RAISED, i] = 1
+    s.flag[LOOSE, i] = 1
 
 
 @njit(cache=True, nogil=True)
@@ -89,9 +99,8 @@ def drop(net, s, i, x):
     s.domain[1, o + x] = size
     put(s, k, size)
     s.flag[ARC, i] = 1
-    s.flag[DIRECTED, i] = 1
-    s.flag[RAISED, i] = 1
-    s.flag[LOOSE, i] = 1
+    if s.value[1 + o + x] == 0:  # only a label without cost can have been a full support
+        raised(s, i)
 
 
 @njit(cache=True, nogil=True)
@@ -124,11 +133,3 @@ def settle(net, s, i):
             if value[1 + o + x] >= room:
                 drop(net, s, i, x)
     return True
-
-
-@njit(cache=True, nogil=True)
-def raised(s, i):
-    """The unary of i has more cost than before."""
-    s.flag[DIRECTED, i] = 1
-    s.flag[RAISED, i] = 1
-    s.flag[LOOSE, i] = 1
