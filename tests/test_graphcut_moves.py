@@ -15,6 +15,7 @@ from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.graphcut.settle import settle
+from tightmap.graphcut.swap import Swaps
 
 
 def metric_model(rng, n, labels, ragged):
@@ -166,6 +167,58 @@ def test_binary_submodular_models_are_solved(seed):
         assert tm.solve(model, method).energy == pytest.approx(optimum)
     result = tm.solve(model, "qpbo")
     assert result.status is tm.Status.OPTIMAL
+
+
+def best_swap(graph, labels, a, b):
+    can = np.flatnonzero(((labels == a) | (labels == b)) & (graph.arrays.cards > max(a, b)))
+    best = energy(graph, labels)
+    for choice in product((a, b), repeat=len(can)):
+        x = labels.copy()
+        x[can] = choice
+        best = min(best, energy(graph, x))
+    return best
+
+
+@pytest.mark.parametrize("integral", [False, True])
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic", "dense"])
+def test_no_swap_is_better_where_the_method_stops(kind, integral):
+    rng = np.random.default_rng(len(kind))
+    for trial in range(6):
+        if trial % 2 and kind != "dense":
+            model = grid_model(rng, 3, 3, 3, kind)
+        else:
+            model = tm.Model(rng.integers(2, 5, 7))
+            pairs = np.array([(i, j) for i in range(7) for j in range(i) if rng.random() < 0.6])
+            weights = rng.integers(1, 5, len(pairs)).astype(float) if integral else rng.random(len(pairs)) + 0.1
+            if kind == "potts":
+                model.add_potts(pairs, weights)
+            elif kind == "dense":  # semi-metric up to a shift of one entry: every swap is a cut, many are no metric
+                for (i, j), w in zip(pairs, weights, strict=True):
+                    shape = tuple(model.cardinalities[[i, j]])
+                    table = rng.integers(0, 6, shape).astype(float)
+                    table[np.arange(min(shape)), np.arange(min(shape))] = 0.0
+                    table[0, 1], table[1, 0] = -w, 2.0 * w
+                    model.add_factors([[i, j]], table)
+            else:
+                add = model.add_truncated_linear if kind == "linear" else model.add_truncated_quadratic
+                add(pairs, weights, 3.0)
+            model.add_unaries(
+                [rng.integers(0, 9, c) if integral else rng.normal(size=c) * 3 for c in model.cardinalities]
+            )
+        graph = model.graph()
+        swaps = Swaps(pair_model(graph), rng.integers(0, graph.arrays.cards))
+        value, count = energy(graph, swaps.labels), -1
+        while count < swaps.swaps:
+            count = swaps.swaps
+            swaps.again()
+            while not swaps.swept:
+                assert swaps.advance() is None
+            after = energy(graph, swaps.labels)
+            assert after < value or count == swaps.swaps
+            value = after
+        for a in range(graph.max_labels):
+            for b in range(a + 1, graph.max_labels):
+                assert best_swap(graph, swaps.labels, a, b) == pytest.approx(value, abs=1e-9)
 
 
 def test_the_result_says_what_was_done():
