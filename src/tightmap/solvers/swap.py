@@ -53,7 +53,8 @@ class Swap(Solver):
         elif init.relaxed is not None:
             labels = round_and_descend(graph, init.relaxed)
         else:
-            labels = unary_argmin(graph)
+            # lower energies in less time than from the cheapest unaries as they are
+            labels = local_minimum(graph, unary_argmin(graph))
         return State(graph, context, Swaps(pair_model(graph), labels))
 
     def step(self, state: State) -> Progress:
