@@ -13,6 +13,7 @@ fused (admm_schedule.py, incumbent.py).  Preset "paper" is the paper's penalty r
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -38,8 +39,12 @@ from tightmap.stencil import Stencil, find_stencil
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
 SMALL = 20_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
+MANY = 20_000  # factors above which those of three and more variables are not symmetrised
 PATIENCE = 60  # cycles without improvement after which spare time is no longer used
 STALE = 10  # cycles without improvement after which the search starts afresh, to be fused with what was found before
+HURRY = 0.3  # part of the remaining time that a cycle may take
+FREEZING = 0.6  # where labels freeze, in the units of Cycle.rho0
+FASTEST = 1.1  # growth of rho per iteration, however short the time
 DEAD_BAND = 1e-8  # squared change of a vector below which it stays
 
 
@@ -84,6 +89,8 @@ class Run:
     square: np.ndarray | None = None  # of every pixel, in a coarse cycle
     hard: tuple[float, bool] = (0.0, False)  # how the engine of the full model treats hard costs
     rho: float = 0.0
+    pace: float = 0.0  # seconds of the last iteration
+    allowance: float = float("inf")  # seconds that the present cycle may take
     fresh: bool = True
     iteration: int = 0  # within the cycle
     total: int = 0
@@ -107,7 +114,8 @@ class ADMM(Solver):
     preset         "default", "fast", "quality", or "paper" (one run with the paper's penalty rule, rho0 relative to the
                    largest cost, rho *= 1.2 when the residual stalls for 500 iterations)
     decomposition  "cyclic", "star" or "symmetric" (they differ for factors of three or more variables)
-    symmetrize     every clique in all rotations of its positions, or once as printed
+    symmetrize     every clique in all rotations of its positions, or once as printed; None: rotations, except in models
+                   of order three and more with so many factors that D times the work is too much
     sets           "first_simplex" (the others non-negative) or "all_simplex"
     rho0, growth, overrelax   of every cycle, instead of the preset's; rho0 is in units of kappa
     unary_split    unaries shared among the copies instead of given to the first
@@ -121,7 +129,7 @@ class ADMM(Solver):
 
     preset: str = "default"
     decomposition: str = "cyclic"
-    symmetrize: bool = True
+    symmetrize: bool | None = None
     sets: str = "first_simplex"
     rho0: float | None = None
     growth: float | None = None
@@ -157,11 +165,12 @@ class ADMM(Solver):
             raise OptionError(f"admm: tolerance must be at least 0, got {self.tolerance}")
 
     def start(self, graph: Graph, init: Init, context: Context) -> Run:
+        symmetrize = (graph.order <= 2 or graph.m <= MANY) if self.symmetrize is None else self.symmetrize
         form = Form(
-            max(2, graph.order), DECOMPOSITIONS[self.decomposition], self.symmetrize, self.sets == "all_simplex",
+            max(2, graph.order), DECOMPOSITIONS[self.decomposition], symmetrize, self.sets == "all_simplex",
             self.unary_split, 1.0,
         )  # fmt: skip
-        plain = self.symmetrize and self.sets == "first_simplex" and not self.unary_split
+        plain = symmetrize and self.sets == "first_simplex" and not self.unary_split
         plain = plain and self.decomposition != "symmetric"
         stencil = find_stencil(graph) if plain else None
         if stencil is not None and not fits(stencil):
@@ -208,6 +217,7 @@ class ADMM(Solver):
         )
         run.cycle, run.iteration, run.number = cycle, 0, run.number + 1
         run.best, run.since, run.fresh = float("inf"), 0, True
+        run.allowance = HURRY * run.context.remaining()
         eps = 0.0 if self.preset == "paper" else DEAD_BAND
         engine = self._engine(run, cycle, eps)
         run.engine = engine
@@ -296,10 +306,12 @@ class ADMM(Solver):
         limit = run.context.max_iterations
         over = False
         while True:
-            count = min(1 if cycle.stall else SAME_RHO, cycle.limit - run.iteration)
+            count = min(1 if cycle.stall else self._same_rho(run), cycle.limit - run.iteration)
             if limit is not None:
                 count = max(1, min(count, limit - run.total))
+            sweeping = time.perf_counter()
             residual, active = engine.sweeps(run.rho, cycle.relax, count, run.fresh)
+            run.pace = (time.perf_counter() - sweeping) / count
             run.iteration += count
             run.total += count
             run.info = {"residual": residual, "rho": run.rho, "active": active, "cycle": float(run.number)}
@@ -323,10 +335,25 @@ class ADMM(Solver):
                 run.lowest, run.improved = run.incumbent.energy, run.number
         return Progress(labels=run.incumbent.labels, iterations=done, info=run.info)
 
+    def _same_rho(self, run: Run) -> int:
+        """Iterations at one rho: fewer where one takes long, so that time limits are kept."""
+        if run.context.deadline is None or len(run.graph.arrays.unary) <= 10 * SMALL:
+            return SAME_RHO
+        if run.pace == 0.0:
+            return 1
+        return int(np.clip(BURST / run.pace, 1, SAME_RHO))
+
+    def _growth(self, run: Run, cycle: Cycle) -> float:
+        """Of rho, per iteration: the cycle's own, or more where a cycle would not end within a part of the time."""
+        if self.growth is not None or not np.isfinite(run.allowance):
+            return cycle.growth
+        needed = run.pace * math.log(FREEZING / cycle.rho0) / max(run.allowance, 1e-9)
+        return max(cycle.growth, math.exp(min(needed, math.log(FASTEST))))
+
     def _grow(self, run: Run, cycle: Cycle, residual: float, count: int) -> None:
         """The penalty for the next iterations."""
         if cycle.stall == 0:
-            run.rho *= cycle.growth**count
+            run.rho *= self._growth(run, cycle) ** count
             run.fresh = True
             return
         run.fresh = False

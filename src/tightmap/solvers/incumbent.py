@@ -22,6 +22,7 @@ from tightmap.solvers.bcd import descend, local_minimum
 from tightmap.solvers.forest import Forests, forest_blocks, minimise_forest
 
 CHUNK = 16  # blocks between two looks at the clock
+FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
 
 
 @njit(cache=True, nogil=True)
@@ -87,7 +88,7 @@ class Incumbent:
             self._touched[:] = 1
         else:
             before = self.labels.copy()
-            if graph.order == 2:
+            if graph.order <= FUSED:
                 self.labels = fuse_proposal(graph, self.labels, labels)
             component_fusion(graph.arrays, self.labels, labels, 1e-12 * abs(self.energy))
             if (self.labels == before).all():
