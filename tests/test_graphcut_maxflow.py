@@ -37,7 +37,7 @@ def cut_value(side, tails, heads, forward, reverse, source, sink):
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
 def test_value_and_both_sides(dtype):
     rng = np.random.default_rng(0)
-    for _ in range(400):
+    for _ in range(2000):
         n = int(rng.integers(2, 12))
         network = random_network(rng, n, int(rng.integers(1, 30)))
         tails, heads = network[:2]
@@ -76,7 +76,7 @@ def test_larger_graphs(seed):
 
 def test_reuse_equals_a_fresh_start():
     rng = np.random.default_rng(2)
-    for _ in range(150):
+    for _ in range(400):
         n = int(rng.integers(2, 12))
         tails, heads, forward, reverse, source, sink = random_network(rng, n, int(rng.integers(1, 30)))
         flow = MaxFlow(n, tails, heads, forward, reverse, source, sink)
@@ -104,7 +104,7 @@ def test_reuse_equals_a_fresh_start():
 @pytest.mark.parametrize("degree", [4, 8])
 def test_grid_form_equals_the_general_one(degree):
     rng = np.random.default_rng(degree)
-    for _ in range(40):
+    for _ in range(200):
         height, width = (int(v) for v in rng.integers(2, 6, 2))
         frame = width + 1
         steps = [(0, 1, 1), (1, 0, frame), (1, 1, frame + 1), (1, -1, frame - 1)][: degree // 2]
@@ -138,7 +138,7 @@ def test_grid_form_equals_the_general_one(degree):
 def test_against_pymaxflow():
     maxflow = pytest.importorskip("maxflow")
     rng = np.random.default_rng(3)
-    for _ in range(100):
+    for _ in range(1000):
         n = int(rng.integers(2, 40))
         tails, heads, forward, reverse, source, sink = random_network(rng, n, int(rng.integers(1, 150)))
         peer = maxflow.Graph[int]()
