@@ -169,6 +169,27 @@ def test_binary_submodular_models_are_solved(seed):
     assert result.status is tm.Status.OPTIMAL
 
 
+def test_duals_that_prove_a_labelling_optimal():
+    rng = np.random.default_rng(3)
+    proven = 0
+    for _ in range(60):
+        cards = rng.integers(2, 5, 6) if rng.random() < 0.5 else np.full(6, 3)
+        model = tm.Model(cards)
+        model.add_unaries([rng.integers(0, 9, c) for c in cards])
+        pairs = np.array([(i, j) for i in range(6) for j in range(i) if rng.random() < 0.5])
+        if not len(pairs):
+            continue
+        model.add_potts(pairs, rng.integers(1, 4, len(pairs)).astype(float))
+        graph = model.graph()
+        moves = begin(graph, True)
+        for c in range(graph.max_labels):
+            moves.move(c)
+            if moves.proven():
+                proven += 1
+                assert energy(graph, moves.labels) == pytest.approx(brute_force(model)[0], abs=1e-9)
+    assert proven > 20  # the claim is not empty
+
+
 def best_swap(graph, labels, a, b):
     can = np.flatnonzero(((labels == a) | (labels == b)) & (graph.arrays.cards > max(a, b)))
     best = energy(graph, labels)

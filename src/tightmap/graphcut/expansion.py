@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tightmap.energy import message_offsets
 from tightmap.graph import Graph
 from tightmap.graphcut.maxflow import TIME, Trees, new_trees
-from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, scatter
+from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, proves, scatter
 from tightmap.graphcut.network import Grid
 from tightmap.graphcut.pairwise import PairModel
 
@@ -126,6 +126,12 @@ class Expansion:
         """Energy (without the graph's constant) by the invariant."""
         assert self.move_data is not None
         return float(self.move_data.hx[self.model.node].sum(dtype=np.float64)) * self.model.scale
+
+    def proven(self) -> bool:
+        """Do the duals prove the labels optimal?  Cheap where they do not; never on other edges than Potts."""
+        s = self.move_data
+        assert s is not None and self.y is not None
+        return bool(proves(s, self.model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step))
 
     def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
         """The duals times ``share`` as messages that energy.lower_bound certifies (of a model without settled ones)."""

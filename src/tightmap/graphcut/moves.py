@@ -30,7 +30,7 @@ from numba.extending import overload
 
 from tightmap.graphcut.maxflow import pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import arc, degree, edge, head, sister
-from tightmap.graphcut.pairwise import Edges, pair
+from tightmap.graphcut.pairwise import POTTS, Edges, pair
 
 
 class Move(NamedTuple):
@@ -352,6 +352,35 @@ def initial_duals(s, net, y, first, step, h, start, label_step):
             h[start[v] + label_step * b] += s.yv[e]
             if s.cards[u] > b:
                 h[start[u] + label_step * b] -= s.yv[e]
+
+
+@njit(cache=True, nogil=True)
+def proves(s, net, y, first, step, h, start, label_step):
+    """Do the duals prove that no labelling is better (Potts edges only)?
+
+    They do when every variable has its lowest height and no dual differs by more than its edge weighs: the bound of the
+    duals is then the energy.
+    """
+    cards, kind, weight = s.cards, s.edges.kind, s.edges.weight
+    for u in range(len(s.x)):
+        for a in range(cards[u]):
+            if h[start[u] + label_step * a] < s.hx[u]:
+                return False
+        for k in range(degree(net, u) if cards[u] > 0 else 0):
+            v = head(net, u, k)
+            if v < u or cards[v] == 0:
+                continue
+            e = edge(net, u, k)
+            if kind[e] != POTTS:
+                return False
+            low = y[first[e]]
+            high = low
+            for a in range(1, max(cards[u], cards[v])):
+                low = min(low, y[first[e] + step * a])
+                high = max(high, y[first[e] + step * a])
+            if high - low > weight[e]:
+                return False
+    return True
 
 
 def half(cost):

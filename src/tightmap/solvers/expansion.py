@@ -10,8 +10,9 @@ The method stops when no label brings a strict improvement.  There are many such
 depends on the start, the order of labels and the choice among equal cuts (benchmarks/graphcuts.md compares them).  By
 default a large model starts from label 0, or from the cheapest unaries where tables are no metrics, and visits labels
 from the last to the first.  A small model starts from the cheapest unaries and visits labels from the first to the
-last; where that was easy, a second start from label 0 in the opposite order costs little, and where regions of the two
-results fit together better, the moves go on from there.  Among equal cuts the largest set switches.
+last; where that was easy and the duals do not prove the result optimal, a second start from label 0 in the opposite
+order costs little, and where regions of the two results fit together better, the moves go on from there.  Among equal
+cuts the largest set switches.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class State:
     done: bool = False
     restart: bool | None = False  # a second start is still to come (None: if the first one was easy)
     first: Labels | None = None  # where the first start ended
+    first_cost: float = 0.0
     bound: tuple[float, float] | None = None  # of the duals, once evaluated (fastpd)
 
 
@@ -170,9 +172,9 @@ class Expansion(Solver):
     def _goes_on(self, state: State) -> bool:
         """Begin the second start after the first; after the second go on if regions of both together are better."""
         if state.restart is None:
-            state.restart = EASY * state.moves.paths < state.graph.n
+            state.restart = EASY * state.moves.paths < state.graph.n and not state.moves.proven()
         if state.restart:
-            state.restart, state.first = False, state.moves.labels
+            state.restart, state.first, state.first_cost = False, state.moves.labels, state.moves.cost
             state.order = state.order[::-1]
             state.moves.begin(np.zeros(state.graph.n, np.int64))
             state.news = True
@@ -182,7 +184,7 @@ class Expansion(Solver):
         labels = state.moves.labels
         better, other = labels, state.first
         state.first = None
-        if energy(state.graph, other) < energy(state.graph, better):
+        if state.first_cost < state.moves.cost:
             better, other = other, better
         fused = better.copy()
         if component_fusion(state.graph.arrays, fused, other) > 0.0:
