@@ -1,4 +1,4 @@
-"""Tabu search and forest annealing: consistent, never worse than where they start, and they find small optima."""
+"""Tabu search and both annealings: consistent, never worse than where they start, and they find small optima."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, models, random_model
 from tightmap.energy import energy
+from tightmap.registry import solver_class
 from tightmap.solvers.anneal import random_forest
+from tightmap.solvers.base import Context, Init
 from tightmap.solvers.bcd import initial_costs, local_minimum
 from tightmap.solvers.forest import root_blocks
-from tightmap.solvers.tabu import change_label, walk
+from tightmap.solvers.kept_costs import change_label
+from tightmap.solvers.sa import metropolis
+from tightmap.solvers.tabu import walk
 
 
 @given(models(max_variables=6), st.integers(0, 2**32 - 1))
@@ -28,7 +32,8 @@ def test_a_change_keeps_the_costs(model, seed):
     initial_costs(graph.arrays, labels, kept)
     for _ in range(4):
         i = int(rng.integers(graph.n))
-        change_label(graph.arrays, labels, kept, i, int(rng.integers(graph.arrays.cards[i])))
+        new = (labels[i] + 1 + int(rng.integers(graph.arrays.cards[i] - 1))) % graph.arrays.cards[i]
+        change_label(graph.arrays, labels, kept, i, int(new))
     initial_costs(graph.arrays, labels, fresh)
     np.testing.assert_allclose(kept, fresh, rtol=1e-9, atol=1e-9)
 
@@ -48,15 +53,43 @@ def test_the_walk_knows_its_energy():
     assert value[1] <= energy(graph, local_minimum(graph, np.zeros(graph.n, dtype=np.int64)))
 
 
-@pytest.mark.parametrize(("method", "enough"), [("tabu", 10), ("anneal", 8)])
+def test_metropolis_knows_its_energy():
+    model = random_model(np.random.default_rng(3), n=12, labels=3, factors=20, order=3)
+    graph = model.graph()
+    labels = np.zeros(graph.n, dtype=np.int64)
+    best, cost = labels.copy(), np.empty(len(graph.arrays.unary))
+    initial_costs(graph.arrays, labels, cost)
+    value = np.array([energy(graph, labels), np.inf])
+    after = metropolis(graph.arrays, labels, cost, best, value, 2.0, 0.9, 30, np.array([1], dtype=np.uint64))
+    assert after == pytest.approx(2.0 * 0.9**30)
+    assert value[0] == pytest.approx(energy(graph, labels))
+    assert value[1] == pytest.approx(energy(graph, best))
+    assert value[1] <= value[0]
+
+
+@pytest.mark.parametrize("method", ["tabu", "anneal", "sa"])
+def test_a_labelling_from_elsewhere_is_taken_only_when_better(method):
+    graph = grid_model(np.random.default_rng(0), 5, 5, 3, "dense").graph()
+    solver = solver_class(method)()
+    state = solver.start(graph, Init(), Context())
+    solver.step(state)
+    first = energy(graph, solver.finish(state).labels)
+    optimal = graph.restrict(tm.solve(grid_model(np.random.default_rng(0), 5, 5, 3, "dense"), "lns", cycles=2).labels)
+    solver.adopt(state, np.zeros(graph.n, np.int64))
+    assert energy(graph, solver.finish(state).labels) <= first
+    solver.adopt(state, optimal)
+    assert energy(graph, solver.finish(state).labels) == pytest.approx(energy(graph, optimal))
+
+
+@pytest.mark.parametrize(("method", "enough"), [("tabu", 10), ("anneal", 8), ("sa", 10)])
 def test_small_optima_are_found(method, enough):
-    """Tabu search finds them all; forests are small where factors are of order 4, so annealing may miss a few."""
+    """Single labels find them all; forests are small where factors are of order 4, so annealing may miss a few."""
     rng = np.random.default_rng(1)
     found = 0
     for _ in range(10):
         model = random_model(rng, n=7, labels=3, factors=9, order=4)
         optimum, _ = brute_force(model)
-        value = tm.solve(model, method, **({"cycles": 6} if method == "anneal" else {})).energy
+        value = tm.solve(model, method, **({"cycles": 6} if method != "tabu" else {})).energy
         assert value >= optimum - 1e-9
         found += value <= optimum + 1e-9
     assert found >= enough

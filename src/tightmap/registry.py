@@ -19,6 +19,7 @@ METHODS: dict[str, str] = {
     "auto": "tightmap.solvers.auto:Auto",
     "bcd": "tightmap.solvers.bcd:BCD",
     "tabu": "tightmap.solvers.tabu:Tabu",
+    "sa": "tightmap.solvers.sa:SimulatedAnnealing",
     "anneal": "tightmap.solvers.anneal:Anneal",
     "lns": "tightmap.solvers.lns:LNS",
     "pgd": "tightmap.solvers.pgd:PGD",

@@ -7,7 +7,7 @@ One short rule (``plan``), in this order:
     pairwise                             trws        the bound, and often the proof; exact on forests
     higher order                         srmp        the same for any order
     any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
-    few labels in all                    tabu        the same for dense graphs; anneal for large sparse ones
+    few labels in all                    sa, tabu    single changes, first on dense graphs
     tables not too large                 exact       branch and bound, which often ends with the proof
     few variables, dense, pairwise       mplp-c      tightens the bound by clusters
     higher order                         fusion      moves between whole labellings
@@ -42,7 +42,7 @@ from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
 SMALL = 3_000  # labels in all up to which the exact search gets more time
-ANNEAL = 100_000  # the same for forest annealing, and the limit of the exact search
+ANNEAL = 100_000  # the same for annealing, and the limit of the exact search
 LARGE = 4_000_000  # labels in all from which methods run one after the other
 DENSE = 4  # factors per variable above which a graph counts as dense
 TURN = 0.02  # of the time limit
@@ -84,17 +84,16 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
+    if labels <= ANNEAL:
+        weight = 1.0 if differences else 4.0
+        search.append(Phase("sa", "small enough for single changes", weight, endless={"cycles": ENDLESS}))
     if labels <= TABU:
-        search.append(Phase("tabu", "small enough for tabu search", 4.0 if dense else 1.0, endless={"rounds": ENDLESS}))
-    elif not dense and labels <= ANNEAL and not differences:
-        search.append(Phase("anneal", "sparse: forests are large", 1.0, endless={"cycles": ENDLESS}))
+        weight = 4.0 if dense else 1.0
+        search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
     phases += reversed(search) if dense else search
     if labels <= ANNEAL:
-        phases.append(
-            Phase(
-                "exact", "tables not too large: branch and bound", 2.0 if labels <= SMALL else 0.5, max_iterations=100
-            )
-        )
+        weight = 2.0 if labels <= SMALL else 0.5
+        phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     if pairwise and dense and graph.n <= CLUSTERS:
         phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 1.0))
     if not pairwise:

@@ -21,10 +21,10 @@ from numba import njit
 
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import DENSE, POTTS, add_slice
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs
+from tightmap.solvers.kept_costs import change_label
 from tightmap.solvers.xorshift import next_word, start_state
 
 ELITE = 12  # labellings kept for crossing
@@ -35,43 +35,6 @@ WORK = 3_000_000  # cost entries scanned between two looks at the clock
 def _random(state):
     """31 random bits."""
     return next_word(state) >> np.uint64(33)
-
-
-@njit(cache=True, nogil=True)
-def change_label(g, labels, cost, i, s):
-    """Give variable i label s and bring the costs of its neighbours up to date."""
-    now = labels[i]
-    for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = g.adj_factor[a]
-        first = g.scope_start[f]
-        if g.kind[f] == POTTS:  # pairs, which are most of the work, change by the difference of two rows
-            j = g.scope[first + 1 - g.adj_pos[a]]
-            o = g.offset[j]
-            if now < g.cards[j]:
-                cost[o + now] += g.weight[f]
-            if s < g.cards[j]:
-                cost[o + s] -= g.weight[f]
-        elif g.kind[f] == DENSE and g.scope_start[f + 1] - first == 2:
-            j = g.scope[first + 1 - g.adj_pos[a]]
-            o = g.offset[j]
-            c = g.cards[j]
-            across = g.adj_pos[a] == 1
-            own = 1 if across else c  # strides of this variable and of the other
-            other = g.cards[i] if across else 1
-            new = g.param[f] + s * own
-            old = g.param[f] + now * own
-            for l in range(c):
-                cost[o + l] += g.weight[f] * (g.params[new + l * other] - g.params[old + l * other])
-        else:
-            for p in range(first, g.scope_start[f + 1]):
-                j = g.scope[p]
-                if j != i:
-                    row = cost[g.offset[j] : g.offset[j + 1]]
-                    add_slice(g, f, p - first, labels, row, -1.0)
-                    labels[i] = s
-                    add_slice(g, f, p - first, labels, row, 1.0)
-                    labels[i] = now
-    labels[i] = s
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,158 @@
+"""Simulated annealing of single labels with kept costs: the plain method, fast enough to be a strong one.
+
+A sweep proposes, for every variable, as many random labels as it has others; a proposal that costs d is accepted with
+probability min(1, exp(-d / T)) (Metropolis).  All costs are kept (solvers/kept_costs.py), so that a proposal that is
+refused, at low temperatures nearly every one, costs a few nanoseconds whatever the order and the degree.
+
+A cycle cools geometrically to a twentieth of its first temperature, ends with descent, and is fused region by region
+into the best labelling (graphcut/components.py).  Cycles become longer and longer, so that the time there is decides
+how slowly the last one cools; their first temperatures go round a few multiples of the typical cost of changing one
+label, the hot ones from where the last cycle ended, the gentle ones around the best labelling.
+
+Any order, any kind of factor.  Best on dense or irregular models with many local minima: spin glasses in three
+dimensions, colouring, weighted CSP, MaxSAT.  There is no bound; ``auto`` adds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from tightmap.energy import energy, unary_argmin
+from tightmap.errors import OptionError
+from tightmap.graph import Graph
+from tightmap.graphcut.components import component_fusion
+from tightmap.solvers.anneal import typical_change
+from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
+from tightmap.solvers.bcd import initial_costs, local_minimum
+from tightmap.solvers.kept_costs import change_label
+from tightmap.solvers.xorshift import start_state, uniform
+
+WORK = 3_000_000  # proposals between two looks at the clock
+HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures, in typical changes
+GENTLE = 0.25  # up to this one a cycle starts from the best labelling
+COLD = 0.05  # last temperature of a cycle, relative to its first
+GROWTH = 1.3  # of the length of a cycle
+
+
+@njit(cache=True, nogil=True)
+def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
+    """``sweeps`` sweeps; value = [energy now, lowest at the end of a sweep].  Returns the temperature after them."""
+    for _ in range(sweeps):
+        for i in range(len(g.cards)):
+            o = g.offset[i]
+            others = g.cards[i] - 1
+            for _ in range(others):
+                s = int(uniform(random) * others)
+                now = labels[i]
+                if s >= now:
+                    s += 1
+                d = cost[o + s] - cost[o + now]
+                if d <= 0.0 or (d < 20.0 * temperature and uniform(random) < np.exp(-d / temperature)):
+                    change_label(g, labels, cost, i, s)
+                    value[0] += d
+        if value[0] < value[1]:
+            value[1] = value[0]
+            best[:] = labels
+        temperature *= rate
+    return temperature
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    random: np.ndarray
+    hot: float
+    labels: Labels
+    cost: Vector
+    walk: Labels  # the best labelling of the present cycle
+    value: Vector
+    best: Labels
+    best_energy: float
+    cycle: int = -1
+    left: int = 0  # sweeps of the present cycle
+    sweeps: int = 0  # in all of it
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class SimulatedAnnealing(Solver):
+    """Options of simulated annealing.
+
+    cycles       how often to cool
+    sweeps       of the first cycle; every further one is longer by a third
+    temperature  factor on all temperatures
+    """
+
+    cycles: int = 24
+    sweeps: int = 50
+    temperature: float = 1.0
+
+    name: ClassVar[str] = "sa"
+    summary: ClassVar[str] = "simulated annealing of single labels with kept costs; dense and irregular models"
+
+    def __post_init__(self) -> None:
+        if self.cycles < 1 or self.sweeps < 1 or not self.temperature > 0.0:
+            raise OptionError("sa: cycles and sweeps must be at least 1, temperature positive")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
+        labels = local_minimum(graph, labels)
+        hot = self.temperature * typical_change(graph, labels)
+        cost = np.empty(len(graph.arrays.unary))
+        value = energy(graph, labels)
+        state = State(
+            graph, context, start_state(context), hot, labels.copy(), cost, labels.copy(), np.zeros(2), labels, value
+        )
+        self._next_cycle(state)
+        return state
+
+    def _next_cycle(self, state: State) -> None:
+        state.cycle += 1
+        heat = HEATS[state.cycle % len(HEATS)]
+        if heat <= GENTLE:
+            state.labels = state.best.copy()
+        state.walk = state.labels.copy()
+        initial_costs(state.graph.arrays, state.labels, state.cost)  # rounding drifts no further
+        state.value[0] = energy(state.graph, state.labels)
+        state.value[1] = np.inf
+        state.temperature = heat * state.hot
+        state.sweeps = state.left = int(min(1e9, self.sweeps * GROWTH ** min(state.cycle, 60)))
+
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Take a labelling that another method found, when it is better, as the one to improve."""
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels.copy(), value
+
+    def step(self, state: State) -> Progress:
+        graph = state.graph
+        chunk = max(1, min(state.left, WORK // len(graph.arrays.unary)))
+        rate = COLD ** (1.0 / state.sweeps)
+        args = (state.labels, state.cost, state.walk, state.value, state.temperature, rate, chunk, state.random)
+        state.temperature = metropolis(graph.arrays, *args)
+        state.left -= chunk
+        improved = None
+        if state.left == 0:
+            improved = self._absorb(state)
+            self._next_cycle(state)
+        return Progress(labels=improved, done=state.cycle >= self.cycles, info={"temperature": state.temperature})
+
+    def _absorb(self, state: State) -> Labels | None:
+        """Improve the best labelling with what the present cycle found; the new one, if it did."""
+        found = local_minimum(state.graph, state.walk)
+        labels = state.best.copy()
+        component_fusion(state.graph.arrays, labels, found)
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels, value
+            return state.best
+        return None
+
+    def finish(self, state: State) -> Final:
+        self._absorb(state)
+        return Final(labels=state.best)
