@@ -222,6 +222,22 @@ def test_grid_sweeps_are_general_sweeps(labels, diagonal, dtype):
     np.testing.assert_allclose(fast.export()[1], slow.export()[1], atol=2e-4 if dtype is np.float32 else 1e-10)
 
 
+@pytest.mark.parametrize("labels", [3, 5])
+def test_grid_sweeps_do_not_read_their_surroundings(labels):
+    """What lies around the arrays in memory, NaN here, has no influence: corners have neighbours outside, of weight 0."""
+    graph = potts_grid(1, labels=labels, diagonal=True).graph()
+    stencil = find_stencil(graph)
+    rng = np.random.default_rng(0)
+    residuals = set()
+    for _ in range(60):
+        for size in rng.integers(10, 400, 20):
+            np.full(size, np.nan)
+        engine = GridEngine(stencil, graph.arrays.unary, 0.0, np.float64, 1, True)
+        engine.reset(None)
+        residuals.add(engine.sweeps(0.5, 1.3, 8, True)[0])
+    assert len(residuals) == 1
+
+
 @pytest.mark.parametrize("kind", ["linear", "quadratic"])
 def test_grid_filters_are_the_tables(kind):
     rng = np.random.default_rng(5)

@@ -90,6 +90,16 @@ def _taps(stencil: Stencil) -> npt.NDArray[np.float64]:
     return top - stencil.profile[: int(np.argmax(stencil.profile >= top))]
 
 
+def _room(height: int, tiles: int, labels: int, dtype: npt.DTypeLike) -> npt.NDArray[np.floating]:
+    """Zeros for the vectors of all pixels and the two border rows.
+
+    Before the first and after the last tile there is one more: diagonal neighbours of the corners are read there, with
+    weight zero, and must be numbers.
+    """
+    tile = labels * LANES
+    return np.zeros((height + 2) * tiles * tile + 2 * tile, dtype)[tile:-tile]
+
+
 def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
     """Plan of a stencil; unaries are zero until they are written."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
@@ -101,7 +111,7 @@ def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
     taps: npt.NDArray[np.floating] = _taps(stencil).astype(dtype)
     return GridPlan(
         height, width, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),
-        np.zeros((height + 2) * tiles * labels * LANES, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30),
+        _room(height, tiles, labels, dtype), dtype(1), dtype(2), dtype(1 / labels), dtype(1e30),
         dtype(stencil.profile.max()), taps,
     )  # fmt: skip
 
@@ -109,8 +119,9 @@ def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
 def grid_state(plan: GridPlan) -> GridState:
     """Room for one run; fill it with ``grid_place``."""
     flags = (plan.height + 2, plan.tiles + 2)
+    x1, x2, y = (_room(plan.height, plan.tiles, plan.labels, plan.unary.dtype) for _ in range(3))
     return GridState(
-        np.zeros_like(plan.unary), np.zeros_like(plan.unary), np.zeros_like(plan.unary),
+        x1, x2, y,
         np.zeros(flags, np.uint8), np.zeros(flags, np.uint8), np.zeros((2, plan.height)),
     )  # fmt: skip
 
