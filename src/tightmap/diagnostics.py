@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tightmap.driver import _initial
+from tightmap.driver import initial_point
 from tightmap.energy import gradient, one_hot
 from tightmap.errors import ModelError
 from tightmap.model import Model
@@ -25,7 +25,7 @@ def stationarity(model: Model, x: Any) -> float:
     if x is None:
         raise ModelError("stationarity: expected labels, relaxed vectors or a Result, got None")
     graph = model.graph()
-    point = _initial(model, graph, x)
+    point = initial_point(model, graph, x)
     if graph.n == 0:
         return 0.0
     vectors = point.relaxed if point.relaxed is not None else one_hot(graph, _labels(point.labels))

@@ -83,10 +83,10 @@ def solve(
     context = Context(int(seed), count, deadline, max_iterations)
     graph = model.graph()
     run = _Run(model, graph, method, solver, context, callback, trace, begin)
-    return run.execute(_initial(model, graph, init))
+    return run.execute(initial_point(model, graph, init))
 
 
-def _initial(model: Model, graph: Graph, init: Any) -> Init:
+def initial_point(model: Model, graph: Graph, init: Any) -> Init:
     if init is None:
         return Init()
     if isinstance(init, Result):
