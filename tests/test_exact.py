@@ -11,7 +11,7 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy import energy
-from tightmap.solvers.exact_model import build_network, components, eliminate_few, elimination_order
+from tightmap.solvers.exact_model import build_network, components, eliminate_few, elimination_order, narrow
 
 SEARCH = {"elimination": 0, "degree": 0}  # nothing is eliminated: all is left to the search
 WAYS = (SEARCH, {"elimination": 0, "degree": 1}, {"elimination": 0, "degree": 3}, {})
@@ -112,7 +112,8 @@ def test_integers_and_elimination_keep_the_optimum(seed, degree):
     optimum = brute_force(model)[0]
     net = build_network(graph, optimum + 1.0)
     eliminate_few(net, degree, 1000)
-    order = elimination_order(net, 20.0, 24.0, 10_000)
+    around = {i: net.neighbours(i) for i in range(graph.n) if i not in net.gone}
+    order = elimination_order(net.cards, around, 20.0, 24.0, 10_000)
     assert order is not None and sorted(order) == [i for i in range(graph.n) if i not in net.gone]
     for i in order:
         net.eliminate(i)
@@ -120,6 +121,32 @@ def test_integers_and_elimination_keep_the_optimum(seed, degree):
     found = np.zeros(graph.n, dtype=np.int64)
     net.complete(found)
     assert energy(graph, found) == pytest.approx(optimum, abs=1e-9)
+
+
+def test_width_is_recognised():
+    assert narrow(grid_model(np.random.default_rng(1), 3, 40, 2).graph(), 4.0, 12.0, 100_000)
+    assert not narrow(grid_model(np.random.default_rng(1), 12, 12, 2).graph(), 6.0, 20.0, 100_000)
+    assert not narrow(grid_model(np.random.default_rng(1), 3, 40, 2).graph(), 4.0, 12.0, 50)
+    wide = tm.Model([9] * 40)
+    wide.add_potts([(i, j) for i in range(40) for j in range(i)], 1.0)
+    assert not narrow(wide.graph(), 20.0, 24.0, 10**6)
+
+
+def test_a_labelling_from_outside_prunes():
+    from tightmap.solvers.base import Context, Init
+    from tightmap.solvers.exact import Exact
+
+    model = hard_model(n=22)
+    best = tm.solve(model, "exact", elimination=0)
+    solver = Exact(elimination=0)
+    state = solver.start(model.graph(), Init(), Context())
+    for _ in range(3):
+        solver.step(state)
+    solver.adopt(state, model.graph().restrict(best.labels))
+    assert state.best_energy == best.energy
+    while not state.done:
+        assert solver.step(state).bound <= best.energy
+    assert state.bound == best.energy and energy(model.graph(), state.best) == best.energy
 
 
 def hard_model(seed=2, n=40, labels=4):

@@ -106,6 +106,13 @@ class Exact(Solver):
         if value < state.best_energy:
             state.best, state.best_energy = labels, value
 
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Take over a better labelling that another method found: it prunes from now on."""
+        self._offer(state, labels)
+        for part in state.parts or []:
+            if not part.closed:
+                part.offer(labels[part.variables])
+
     def step(self, state: State) -> Progress:
         if not state.done:
             self._advance(state)
@@ -117,7 +124,8 @@ class Exact(Solver):
             state.network = net = build_network(graph, min(state.best_energy, graph.hard_threshold + 0.5))
             if self.elimination:
                 largest = float(np.log2(self.elimination))
-                state.order = elimination_order(net, largest, largest + np.log2(TABLES), EFFORT)
+                around = {i: net.neighbours(i) for i in range(graph.n)}
+                state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), EFFORT)
         elif state.parts is None and state.order is not None:
             self._eliminate(state, state.network)
         elif state.parts is None:

@@ -103,7 +103,7 @@ class Component:
         self.passes = 0
         self.gains: list[int] = []
         self.rooted = self.closed = False
-        self.known = -1
+        self.known = -1  # solutions at the time of the last propagation at the root
         if labels is not None:
             self.offer(labels)
 
@@ -114,6 +114,7 @@ class Component:
             count[ec.UPPER] = cost - count[ec.GRAIN] + 1
             self.best = cost
             self.state.pick[ec.BEST] = labels
+            self.known = -1  # the root is to be looked at again
 
     @property
     def labels(self) -> Ints | None:

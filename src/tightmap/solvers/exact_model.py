@@ -210,15 +210,15 @@ def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
 # ------------------------------------------------------------------------------------------------- elimination
 
 
-def elimination_order(net: Network, largest: float, total: float, effort: int) -> list[int] | None:
+def elimination_order(
+    cards: list[int], around: dict[int, set[int]], largest: float, total: float, effort: int
+) -> list[int] | None:
     """All variables in an order of little fill whose tables have at most 2^largest entries, 2^total in sum; or None.
 
     Greedy: the variable whose elimination adds the fewest edges goes next (smallest table on ties).  Gives up when
     a limit is passed, or after ``effort`` looks at a pair of neighbours.
     """
-    n = len(net.cards)
-    around = [net.neighbours(i) for i in range(n)]
-    logs = [math.log2(c) for c in net.cards]
+    logs = [math.log2(c) for c in cards]
     entries, spent = 0.0, 0
 
     def key(i: int) -> tuple[int, float]:
@@ -226,7 +226,7 @@ def elimination_order(net: Network, largest: float, total: float, effort: int) -
         fill = sum(len(mine) - 1 - len(around[j] & mine) for j in mine)
         return fill, logs[i] + sum(logs[j] for j in mine)
 
-    now = {i: key(i) for i in range(n) if i not in net.gone}
+    now = {i: key(i) for i in around}
     heap = [(k, i) for i, k in now.items()]
     heapq.heapify(heap)
     order: list[int] = []
@@ -253,6 +253,23 @@ def elimination_order(net: Network, largest: float, total: float, effort: int) -
                 now[j] = fresh
                 heapq.heappush(heap, (fresh, j))
     return order
+
+
+def narrow(graph: Graph, largest: float, total: float, effort: int) -> bool:
+    """Whether elimination alone solves a model with tables of so many entries (logarithms to base 2)."""
+    g = graph.arrays
+    around: dict[int, set[int]] = {i: set() for i in range(graph.n)}
+    spent = 0
+    for f in range(graph.m):
+        scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]].tolist()
+        spent += len(scope) ** 2
+        if spent > effort or len(scope) > largest + 1.0:
+            return False
+        for i in scope:
+            around[i].update(scope)
+    for i, others in around.items():
+        others.discard(i)
+    return elimination_order([int(c) for c in g.cards], around, largest, total, effort) is not None
 
 
 def eliminate_few(net: Network, degree: int, largest: int) -> None:
