@@ -12,8 +12,10 @@ import math
 import numpy as np
 from numba import njit
 
-from tightmap.graph import Arrays, FloatArray, Graph, IntArray, Kind
+from tightmap.graph import Arrays, FloatArray, Graph, IntArray, Kind, PairArrays
 from tightmap.recognise import Piece, Sums
+
+_PAIR_KINDS = (Kind.DENSE, Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
 
@@ -54,8 +56,9 @@ def assemble(
     scope_start, scope = _scopes(pieces, columns, order)
     adj_start, adj_factor, adj_pos = _adjacency(scope_start, scope, len(cards))
     if not _is_identity(order):
-        columns = {name: column[order] for name, column in columns.items()}
-    arrays = Arrays(
+        columns = {name: columns[name][order] for name in ("kind", "weight", "param", "iparam")}
+    pairs = all(piece.arity <= 2 and piece.kind in _PAIR_KINDS for piece in pieces)
+    arrays = (PairArrays if pairs else Arrays)(
         cards=cards.astype(np.int32),
         offset=offset,
         unary=unary,
@@ -146,11 +149,12 @@ def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> 
 
 def _gcd_of(values: FloatArray) -> float:
     """Largest power-of-two fraction times an integer that divides every number, 0.0 if there is none."""
+    if not _few_bits(values[:64]):  # mostly tells at once
+        return 0.0
     v = np.abs(values[np.isfinite(values) & (values != 0.0)])
     if len(v) == 0:
         return math.inf
-    probe = v[:64] * 2.0**FEW_BITS
-    if (probe != np.round(probe)).any() or probe.max() > 2.0**52:
+    if not _few_bits(v[:64]):
         return 0.0
     v = np.unique(v)
     scaled = v * 2.0**FEW_BITS
@@ -159,12 +163,17 @@ def _gcd_of(values: FloatArray) -> float:
     return float(np.gcd.reduce(scaled.astype(np.int64))) / 2.0**FEW_BITS
 
 
+def _few_bits(values: FloatArray) -> bool:
+    scaled = np.abs(values[np.isfinite(values)]) * 2.0**FEW_BITS
+    return bool((scaled == np.round(scaled)).all()) and scaled.max(initial=0.0) <= 2.0**52
+
+
 def _quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
     """q > 0 such that every finite energy minus the constant is a multiple of q; 0.0 when none is known.
 
     The constant is left out of it, so that integral costs with a real offset keep their quantum.
     """
-    if sums.slack > 0.0:
+    if sums.slack > 0.0 or not all(_few_bits(p.weights[:64]) for p in pieces):
         return 0.0
     total = _gcd_of(unary)
     for piece in pieces:
@@ -250,7 +259,7 @@ def _factor_order(columns: dict[str, np.ndarray], m: int) -> IntArray:
         return np.zeros(0, dtype=np.int64)
     group = columns["arity"] * 16 + columns["kind"]
     first, second, row = columns["first"], columns["second"], columns["row"]
-    if (group == group[0]).all():  # mostly they come sorted
+    if (group == group[0]).all() and (first[1:] >= first[:-1]).all():  # mostly they come sorted
         tie = (second[1:] > second[:-1]) | ((second[1:] == second[:-1]) & (row[1:] > row[:-1]))
         if ((first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & tie)).all():
             return np.arange(m)
