@@ -15,9 +15,9 @@ One short rule (``plan``), in this order:
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
-handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a hundredth of the
-gap, doubles the weight of its method, any other halves it, within a factor of four of what the plan says: the methods
-that do well on this model get most of the time, and none is given up.  A method that can goes on from the best
+handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a twentieth of the
+gap, doubles the weight of its method, any other halves it, within limits: the methods that do well on this model get
+most of the time, and none is given up.  A method that can goes on from the best
 labelling of all.  Models so large that the states of several methods should not be in memory together run one method
 after the other, each for its share.
 
@@ -48,7 +48,8 @@ DENSE = 4  # factors per variable above which a graph counts as dense
 TURN = 0.02  # of the time limit
 HANDICAP = 0.02  # of the time limit, per place in the plan
 ENDLESS = 10**9
-SWING = 4.0  # how far success and failure move a weight
+CLOSED = 0.05  # share of the gap that a turn must close to count as a success
+RISE, FALL = 4.0, 2.0  # how far success and failure move a weight
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def plan(graph: Graph) -> list[Phase]:
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
     phases += reversed(search) if dense else search
     if labels <= ANNEAL:
-        weight = 2.0 if labels <= SMALL else 0.5
+        weight = 1.0 if labels <= SMALL else 0.25
         phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     if pairwise and dense and graph.n <= CLUSTERS:
         phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 1.0))
@@ -230,9 +231,9 @@ class Auto(Solver):
         """The end of a turn: more time to a method that improved something, less to one that did not."""
         value, bound = state.before
         gap = value - bound if np.isfinite(value - bound) else 0.0
-        better = state.best_energy < value or state.bound > bound + 0.01 * gap
+        better = state.best_energy < value or state.bound > bound + CLOSED * gap
         base = runner.phase.weight
-        runner.weight = min(base * SWING, max(base / SWING, runner.weight * (2.0 if better else 0.5)))
+        runner.weight = min(base * RISE, max(base / FALL, runner.weight * (2.0 if better else 0.5)))
         runner.seen = state.best_energy
         state.turn = None
 
