@@ -37,8 +37,8 @@ from tightmap.solvers.exact_model import (
 ENTRIES = 1_000_000  # of one table
 TOTAL = 50_000_000  # of all tables
 WORK = 20_000_000  # entries of tables looked at in one step, about a tenth of a second
-EFFORT = 3_000_000  # looks at pairs of neighbours while an order of elimination is sought
-TABLES = 32.0  # total entries of the tables of bucket elimination, relative to the largest one that is allowed
+EFFORT = 20_000_000  # looks at pairs of neighbours while an order of elimination is sought
+TABLES = 64.0  # total entries of the tables of bucket elimination, relative to the largest one that is allowed
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Exact(Solver):
     """
 
     degree: int = 2
-    elimination: int = 1 << 22
+    elimination: int = 1 << 24
 
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "branch and bound with soft arc consistency, any order: ends with a proof, anytime bounds"
