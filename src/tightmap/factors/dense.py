@@ -111,22 +111,28 @@ def pair_minmarg(g, f, pos, h, at, out):
 
 
 @njit(cache=True, nogil=True)
-def dense_add_slice(g, f, pos, labels, out, scale):
+def slice_keys(g, f, pos, labels):
+    """Index of label 0 at ``pos``, the others as labelled, and the distance from one label to the next."""
     a = g.scope_start[f]
-    k = g.scope_start[f + 1] - a
     stride = 1
     base = 0
     step = 1
-    for p in range(k - 1, -1, -1):
+    for p in range(g.scope_start[f + 1] - a - 1, -1, -1):
         i = g.scope[a + p]
         if p == pos:
             step = stride
         else:
             base += stride * labels[i]
         stride *= g.cards[i]
+    return base, step
+
+
+@njit(cache=True, nogil=True)
+def dense_add_slice(g, f, pos, labels, out, scale):
+    base, step = slice_keys(g, f, pos, labels)
     w = scale * g.weight[f]
     t = g.param[f] + base
-    for s in range(g.cards[g.scope[a + pos]]):
+    for s in range(g.cards[g.scope[g.scope_start[f] + pos]]):
         out[s] += w * g.params[t]
         t += step
 

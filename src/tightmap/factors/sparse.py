@@ -10,6 +10,7 @@ import numpy.typing as npt
 from numba import njit
 
 from tightmap.factors.block import Block, weighted
+from tightmap.factors.dense import slice_keys
 from tightmap.graph import FloatArray, IntArray, Kind
 
 
@@ -71,20 +72,9 @@ def sparse_lookup(g, f, key):
 
 @njit(cache=True, nogil=True)
 def sparse_add_slice(g, f, pos, labels, out, scale):
-    a = g.scope_start[f]
-    k = g.scope_start[f + 1] - a
-    stride = 1
-    base = 0
-    step = 1
-    for p in range(k - 1, -1, -1):
-        i = g.scope[a + p]
-        if p == pos:
-            step = stride
-        else:
-            base += stride * labels[i]
-        stride *= g.cards[i]
+    base, step = slice_keys(g, f, pos, labels)
     w = scale * g.weight[f]
-    for s in range(g.cards[g.scope[a + pos]]):
+    for s in range(g.cards[g.scope[g.scope_start[f] + pos]]):
         out[s] += w * sparse_lookup(g, f, base + s * step)
 
 

@@ -235,10 +235,33 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
 
 
 @njit(cache=True, nogil=True)
+def _mean(form, x, s, size):
+    """Mean over the copies of entry s, which only the symmetric decomposition needs."""
+    total = 0.0
+    if form.decomposition == SYMMETRIC:
+        for d in range(form.copies):
+            total += x[d * size + s]
+    return total / form.copies
+
+
+@njit(cache=True, nogil=True)
+def _disagreement(form, x, d, s, size, mean):
+    """By how much entry s of copy d violates its constraint."""
+    if form.decomposition == CYCLIC:
+        return x[(d - 1) * size + s] - x[d * size + s]
+    if form.decomposition == STAR:
+        return x[s] - x[d * size + s]
+    return x[d * size + s] - mean
+
+
+@njit(cache=True, nogil=True)
 def _multiply_block(g, form, state, b, rho, eps):
     """The multipliers of a block, and its squared violation of the consensus."""
     x, y, dirty = state.x, state.y, state.dirty
     n, last = len(g.cards), form.copies
+    first = 0 if form.decomposition == SYMMETRIC else 1
+    over_relaxed = form.decomposition == STAR or (form.decomposition == CYCLIC and last == 2)
+    scale = form.relax if over_relaxed else 1.0
     size = g.offset[n]
     total = 0.0
     for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
@@ -248,35 +271,16 @@ def _multiply_block(g, form, state, b, rho, eps):
         at, end = g.offset[i], g.offset[i + 1]
         gap = 0.0
         for s in range(at, end):
-            mean = 0.0
-            if form.decomposition == SYMMETRIC:
-                for e in range(last):
-                    mean += x[e * size + s]
-                mean /= last
-            for d in range(0 if form.decomposition == SYMMETRIC else 1, last):
-                if form.decomposition == CYCLIC:
-                    e = x[(d - 1) * size + s] - x[d * size + s]
-                elif form.decomposition == STAR:
-                    e = x[s] - x[d * size + s]
-                else:
-                    e = x[d * size + s] - mean
+            mean = _mean(form, x, s, size)
+            for d in range(first, last):
+                e = _disagreement(form, x, d, s, size, mean)
                 gap += e * e
         if gap > eps:
             total += gap
             for s in range(at, end):
-                mean = 0.0
-                if form.decomposition == SYMMETRIC:
-                    for e in range(last):
-                        mean += x[e * size + s]
-                    mean /= last
-                for d in range(0 if form.decomposition == SYMMETRIC else 1, last):
-                    if form.decomposition == CYCLIC:
-                        scale = form.relax if last == 2 else 1.0
-                        y[d * size + s] += rho * scale * (x[(d - 1) * size + s] - x[d * size + s])
-                    elif form.decomposition == STAR:
-                        y[d * size + s] += rho * form.relax * (x[s] - x[d * size + s])
-                    else:
-                        y[d * size + s] += rho * (x[d * size + s] - mean)
+                mean = _mean(form, x, s, size)
+                for d in range(first, last):
+                    y[d * size + s] += rho * scale * _disagreement(form, x, d, s, size, mean)
             for e in range(last + 1):
                 dirty[e, i] = 1
     state.residual[last, b] = total
