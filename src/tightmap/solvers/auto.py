@@ -3,8 +3,8 @@
 One short rule (``plan``), in this order:
 
     binary variables, pairwise           qpbo        exact when the model is submodular
-    Potts and other label differences    expansion   fast and good on images
     pairwise                             trws        the bound, and often the proof; exact on forests
+    Potts and other label differences    expansion   good on images, best from where trws has got to
     higher order                         srmp        the same for any order
     any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
     few labels in all                    sa, tabu    single changes, first on dense graphs
@@ -42,7 +42,8 @@ from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
 SMALL = 3_000  # labels in all up to which the exact search gets more time
-ANNEAL = 100_000  # the same for annealing, and the limit of the exact search
+EXACT = 20_000  # the limit of the exact search
+ANNEAL = 100_000  # the same for annealing of single labels
 LARGE = 4_000_000  # labels in all from which methods run one after the other
 DENSE = 4  # factors per variable above which a graph counts as dense
 TURN = 0.02  # of the time limit
@@ -63,6 +64,7 @@ class Phase:
     max_iterations: int | None = None  # without a time limit
     endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
     search: bool = False  # worth repeating with another seed
+    again: bool = False  # worth repeating from a better labelling
 
 
 def plan(graph: Graph) -> list[Phase]:
@@ -75,10 +77,12 @@ def plan(graph: Graph) -> list[Phase]:
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
-    elif pairwise and differences:
-        phases.append(Phase("expansion", "differences of labels with non-negative weights", 4.0))
     if pairwise:
-        phases.append(Phase("trws", "the bound", 3.0 if differences else 1.0, max_iterations=1000))
+        pair = [Phase("trws", "the bound", 4.0 if differences else 1.0, max_iterations=1000)]
+        if differences and graph.max_labels > 2:
+            moves = Phase("expansion", "differences of labels with non-negative weights", 4.0, again=True)
+            pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
+        phases += pair
     else:
         phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
     search = []
@@ -92,7 +96,7 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 4.0 if dense else 1.0
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
     phases += reversed(search) if dense else search
-    if labels <= ANNEAL:
+    if labels <= EXACT:
         weight = 1.0 if labels <= SMALL else 0.25
         phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     if pairwise and dense and graph.n <= CLUSTERS:
@@ -176,10 +180,10 @@ class Auto(Solver):
 
     def _next(self, state: State) -> Runner | None:
         """Whose turn it is, ready to step; None when all have ended."""
-        waiting = [r for r in state.runners if not r.done]
+        limited = np.isfinite(state.limit)
+        waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
         if not waiting:
             return None
-        limited = np.isfinite(state.limit)
         together = limited and len(state.graph.arrays.unary) <= LARGE
         runner = min(waiting, key=lambda r: r.claim) if together else waiting[0]
         state.until = float("inf")
