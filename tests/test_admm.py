@@ -224,7 +224,7 @@ def test_grid_sweeps_are_general_sweeps(labels, diagonal, dtype):
 
 @pytest.mark.parametrize("labels", [3, 5])
 def test_grid_sweeps_do_not_read_their_surroundings(labels):
-    """What lies around the arrays in memory, NaN here, has no influence: corners have neighbours outside, of weight 0."""
+    """What lies around the arrays in memory, NaN here, has no influence: corners have neighbours of weight 0 there."""
     graph = potts_grid(1, labels=labels, diagonal=True).graph()
     stencil = find_stencil(graph)
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""The command line: solve, info, convert, methods, bench, demo.
+"""The command line: solve, info, convert, methods, compile, bench, demo.
 
 Everything heavy is imported inside the commands, so that --help answers at once.  Results go to standard output,
 progress and errors to standard error.  Exit codes: 0 solved or stopped by a limit, 2 bad input or usage, 3 proven
@@ -92,7 +92,9 @@ def solve(
 ) -> None:
     """Solve a model: print the energy, what is proven about it, and write what is asked for."""
     import tightmap as tm
+    from tightmap import clock
 
+    clock.announce_always(not quiet)
     model = _load(path, evidence)
     start = None if init is None else tm.read_labels(init)
     with _Progress(enabled=not quiet and sys.stderr.isatty(), time_limit=time_limit) as progress:
@@ -245,6 +247,21 @@ def methods(json_path: JsonPath = None) -> None:
         view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", row["summary"])
     # a pipe has no width: leave room for whole lines instead of folding them at 80
     Console(width=None if sys.stdout.isatty() else 160).print(view)
+
+
+@app.command("compile")
+def compile_(
+    chosen: Annotated[list[str] | None, typer.Option("--method", "-m", metavar="NAME", help="repeatable")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="at a time; all cores by default")] = None,
+) -> None:
+    """Compile the kernels of the methods now instead of during their first runs."""
+    from tightmap.registry import METHODS, make_solver
+    from tightmap.warm import compile_kernels
+
+    for name in chosen or []:
+        make_solver(name, {})  # an unknown name is an error before anything is compiled
+    for name, seconds in compile_kernels(chosen or list(METHODS), processes):
+        print(f"{name}: {seconds:.1f} s", flush=True)
 
 
 @app.command()

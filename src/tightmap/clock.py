@@ -3,7 +3,7 @@
 Numba compiles a kernel when it is first called and keeps it on disk; that happens once per machine, takes seconds, and
 says nothing about the method.  Limits and times are therefore measured on this clock: seconds of wall time minus the
 seconds in which any kernel was being compiled.  The first compilation of a process is announced to a person at a
-terminal.
+terminal, and by the command line on standard error wherever that goes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class _Compilation(event.Listener):
         self.since = 0.0
         self.total = 0.0
         self.announced = False
+        self.always = False
 
     def on_start(self, event: Any) -> None:
         with self.lock:
             if self.depth == 0:
                 self.since = time.perf_counter()
-                if not self.announced and sys.stderr is not None and sys.stderr.isatty():
+                if not self.announced and sys.stderr is not None and (self.always or sys.stderr.isatty()):
                     print("compiling kernels, first run only", file=sys.stderr)
                 self.announced = True
             self.depth += 1
@@ -53,6 +54,11 @@ event.register("numba:compile", _compilation)
 def now() -> float:
     """Seconds since some fixed moment, compilation left out."""
     return time.perf_counter() - _compilation.seconds()
+
+
+def announce_always(yes: bool) -> None:
+    """Say when the first kernel is compiled even if nobody seems to be looking."""
+    _compilation.always = yes
 
 
 def compiling_seconds() -> float:
