@@ -291,9 +291,10 @@ def eliminate_few(net: Network, degree: int, largest: int) -> None:
 
 
 def components(net: Network) -> list[list[int]]:
-    """Connected sets of the variables that are left, largest first; within each, few neighbours first.
+    """Connected sets of the variables that are left, largest first, each in the order that cost is sent along.
 
-    That is the order in which directed consistency sends cost: measured to prove more than the order of the model.
+    Few neighbours first, and where there are wide functions the order of the model backwards (networks of causes and
+    effects list the causes first): both were measured to prove more than the order of the model.
     """
     seen = set(net.gone)
     out = []
@@ -308,5 +309,8 @@ def components(net: Network) -> list[list[int]]:
             fresh = net.neighbours(j) - seen
             seen |= fresh
             stack.extend(sorted(fresh))
-        out.append(sorted(part, key=lambda j: (len(net.neighbours(j)), j)))
+        if any(len(scope) > 2 for j in part for scope in net.touching[j]):
+            out.append(sorted(part, reverse=True))
+        else:
+            out.append(sorted(part, key=lambda j: (len(net.neighbours(j)), j)))
     return sorted(out, key=len, reverse=True)
