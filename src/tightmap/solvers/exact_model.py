@@ -293,8 +293,9 @@ def eliminate_few(net: Network, degree: int, largest: int) -> None:
 def components(net: Network) -> list[list[int]]:
     """Connected sets of the variables that are left, largest first, each in the order that cost is sent along.
 
-    Few neighbours first, and where there are wide functions the order of the model backwards (networks of causes and
-    effects list the causes first): both were measured to prove more than the order of the model.
+    Any order is sound.  Where there are wide functions it is that of the model backwards: on the two diagnosis models
+    at hand the root bound was higher and the search at least four times shorter than with few neighbours first.
+    Otherwise few neighbours first; among pairwise models no order was clearly better than another.
     """
     seen = set(net.gone)
     out = []
