@@ -2,13 +2,14 @@
 
 One short rule (``plan``), in this order:
 
+    small induced width                  exact       by eliminating variables, at once
     binary variables, pairwise           qpbo        exact when the model is submodular
     pairwise                             trws        the bound, and often the proof; exact on forests
     Potts and other label differences    expansion   good on images, best from where trws has got to
     higher order                         srmp        the same for any order
+    tables not too large                 exact       branch and bound, which often ends with the proof
     any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
     few labels in all                    sa, tabu    single changes, first on dense graphs
-    tables not too large                 exact       branch and bound, which often ends with the proof
     few variables, dense, pairwise       mplp-c      tightens the bound by clusters
     higher order                         fusion      moves between whole labellings
     always                               admm        the nonconvex relaxation
@@ -17,9 +18,8 @@ With a time limit the methods take turns.  A turn is a fiftieth of the limit, or
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
 handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a twentieth of the
 gap, doubles the weight of its method, any other halves it, within limits: the methods that do well on this model get
-most of the time, and none is given up.  A method that can goes on from the best
-labelling of all.  Models so large that the states of several methods should not be in memory together run one method
-after the other, each for its share.
+most of the time, and none is given up.  A method that can goes on from the best labelling of all.  Models so large that
+the states of several methods should not be in memory together run one method after the other, each for its share.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -38,11 +38,13 @@ from tightmap.errors import ModelError
 from tightmap.graph import Graph, Kind
 from tightmap.registry import METHODS, make_solver
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
+from tightmap.solvers.exact_model import narrow
 
 CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
+FEW = 100  # variables up to which dense graphs are searched exactly with full weight
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
-SMALL = 3_000  # labels in all up to which the exact search gets more time
 EXACT = 20_000  # the limit of the exact search
+NARROW = (18.0, 20.0, 100_000)  # largest table and all tables of an elimination (log2), effort to find it
 ANNEAL = 100_000  # the same for annealing of single labels
 LARGE = 4_000_000  # labels in all from which methods run one after the other
 DENSE = 4  # factors per variable above which a graph counts as dense
@@ -85,6 +87,12 @@ def plan(graph: Graph) -> list[Phase]:
         phases += pair
     else:
         phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
+    if labels <= EXACT:
+        if narrow(graph, *NARROW):
+            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
+        else:
+            weight = 2.0 if dense and graph.n > FEW else 6.0
+            phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     search = []
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
@@ -96,9 +104,6 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 4.0 if dense else 1.0
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
     phases += reversed(search) if dense else search
-    if labels <= EXACT:
-        weight = 1.0 if labels <= SMALL else 0.25
-        phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     if pairwise and dense and graph.n <= CLUSTERS:
         phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 1.0))
     if not pairwise:
