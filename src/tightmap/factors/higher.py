@@ -7,6 +7,7 @@ such a model, by far the most frequent, does not wait for the compilation of kin
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,6 @@ def _enumerate_minmarg(g, f, pos, h, start, out, work):
         more = _advance(g, f, own)
 
 
-@njit(cache=True, nogil=True)
 def _value(g, f, labels):
     kind = g.kind[f]
     w = g.weight[f]
@@ -121,7 +121,6 @@ def _value(g, f, labels):
     return w * second_value(g, f, labels)
 
 
-@njit(cache=True, nogil=True)
 def _add_slice(g, f, pos, labels, out, scale):
     kind = g.kind[f]
     if kind == DENSE:
@@ -136,7 +135,6 @@ def _add_slice(g, f, pos, labels, out, scale):
         second_add_slice(g, f, pos, labels, out, scale)
 
 
-@njit(cache=True, nogil=True)
 def _contract(g, f, pos, x, start, out, work):
     kind = g.kind[f]
     if kind == DENSE:
@@ -151,7 +149,6 @@ def _contract(g, f, pos, x, start, out, work):
         second_contract(g, f, pos, x, start, out, work)
 
 
-@njit(cache=True, nogil=True)
 def _minmarg(g, f, pos, h, start, out, work):
     kind = g.kind[f]
     if kind == DENSE:
@@ -191,29 +188,18 @@ def higher_minmarg(g, f, pos, h, start, out, work):
     raise NotImplementedError("only inside compiled functions")
 
 
-@overload(higher_value)
-def _overload_value(g, f, labels):
-    if only_pairs(g):
-        return lambda g, f, labels: 0.0
-    return lambda g, f, labels: _value(g, f, labels)
+def _for_pairs_nothing(stub: Any, implementation: Any, nothing: Any) -> None:
+    """Inside compiled functions ``stub`` is the implementation, or nothing when the model has only pairs."""
+
+    def choose(g, *_):
+        return nothing if only_pairs(g) else implementation
+
+    # Numba wants the parameters by name
+    choose.__signature__ = signature(implementation)  # type: ignore[attr-defined]
+    overload(stub, jit_options={"nogil": True, "forceinline": True})(choose)
 
 
-@overload(higher_add_slice)
-def _overload_add_slice(g, f, pos, labels, out, scale):
-    if only_pairs(g):
-        return lambda g, f, pos, labels, out, scale: None
-    return lambda g, f, pos, labels, out, scale: _add_slice(g, f, pos, labels, out, scale)
-
-
-@overload(higher_contract)
-def _overload_contract(g, f, pos, x, start, out, work):
-    if only_pairs(g):
-        return lambda g, f, pos, x, start, out, work: None
-    return lambda g, f, pos, x, start, out, work: _contract(g, f, pos, x, start, out, work)
-
-
-@overload(higher_minmarg)
-def _overload_minmarg(g, f, pos, h, start, out, work):
-    if only_pairs(g):
-        return lambda g, f, pos, h, start, out, work: None
-    return lambda g, f, pos, h, start, out, work: _minmarg(g, f, pos, h, start, out, work)
+_for_pairs_nothing(higher_value, _value, lambda g, f, labels: 0.0)
+_for_pairs_nothing(higher_add_slice, _add_slice, lambda g, f, pos, labels, out, scale: None)
+_for_pairs_nothing(higher_contract, _contract, lambda g, f, pos, x, start, out, work: None)
+_for_pairs_nothing(higher_minmarg, _minmarg, lambda g, f, pos, h, start, out, work: None)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from tightmap.energy import one_hot
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.admm_coarse import coarsen
@@ -285,13 +285,13 @@ class ADMM(Solver):
                 engine.load(*earlier.engine.export())
                 run.rho = earlier.rho
                 return
-        x: Vector | None = None
+        x: npt.NDArray[np.floating] | None = None
         if run.number == 1 and run.init.relaxed is not None and run.square is None:
             x = run.init.relaxed
         elif cycle.heat < 1.0 and run.incumbent.labels is not None and run.square is None:
-            cards = run.graph.arrays.cards
-            x = cycle.heat * np.repeat(1.0 / cards, cards)
-            x += (1.0 - cycle.heat) * one_hot(run.graph, run.incumbent.labels)
+            g = run.graph.arrays
+            x = np.repeat((cycle.heat / g.cards).astype(np.float32), g.cards)
+            x[g.offset[:-1] + run.incumbent.labels] += np.float32(1.0 - cycle.heat)
         engine.reset(x, noise)
 
     # ------------------------------------------------------------------------------------------------ steps

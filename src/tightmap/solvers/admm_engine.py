@@ -81,7 +81,7 @@ class Engine(ABC):
     variables: int
 
     @abstractmethod
-    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
+    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
         """Start at x (flat; uniform when None) in every copy, multipliers zero, noise added to the unaries."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class GridEngine(Engine):
         for first in range(0, self.stencil.height, PART):
             yield first, slice(first * width, min(first + PART, self.stencil.height) * width)
 
-    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
+    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
         plan, state, labels = self.plan, self.state, self.stencil.labels
         for first, pixels in self._parts():
             rows = self.unary[pixels]
@@ -193,7 +193,7 @@ class GeneralEngine(Engine):
         self.scratch = workspace(g)
         self.state = general_state(g, form)
 
-    def reset(self, x: Vector | None, noise: Noise | None = None) -> None:
+    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
         g = self.arrays
         self.noisy = g if noise is None else g._replace(unary=g.unary + noise.draw(len(g.unary)))
         start = np.repeat(1.0 / g.cards, g.cards) if x is None else x
