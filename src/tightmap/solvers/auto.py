@@ -206,9 +206,7 @@ class Auto(Solver):
             runner.inner = runner.solver.start(state.graph, init, context)
             runner.seconds += clock.now() - begin
         elif state.best is not None and state.best_energy < runner.seen:
-            adopt = getattr(runner.solver, "adopt", None)
-            if adopt is not None:
-                adopt(runner.inner, state.best)
+            runner.solver.adopt(runner.inner, state.best)
         return runner
 
     def step(self, state: State) -> Progress:

@@ -110,6 +110,10 @@ class Solver(ABC):
     def step(self, state: Any) -> Progress:
         """Advance by one sweep (or about 0.1 s) and report."""
 
+    def adopt(self, state: Any, labels: Labels) -> None:
+        """Another method has found these labels: go on from them where that makes sense (by default it does not)."""
+        return
+
     def finish(self, state: Any) -> Final:
         """Called once, after the last step or an interruption."""
         return Final(state=state)
