@@ -2,8 +2,8 @@
 
 Numba compiles a kernel when it is first called and keeps it on disk; that happens once per machine, takes seconds, and
 says nothing about the method.  Limits and times are therefore measured on this clock: seconds of wall time minus the
-seconds in which any kernel was being compiled.  The first compilation of a process is announced to a person at a
-terminal, and by the command line on standard error wherever that goes.
+seconds in which any kernel was being compiled or read from disk.  The first compilation of a process is
+announced to a person at a terminal, and by the command line on standard error wherever that goes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import time
 from typing import Any
 
 from numba.core import event
+
+from tightmap.compiled import PREPARE
+
+COMPILE = "numba:compile"
 
 
 class _Compilation(event.Listener):
@@ -31,10 +35,11 @@ class _Compilation(event.Listener):
         with self.lock:
             if self.depth == 0:
                 self.since = time.perf_counter()
-                if not self.announced and sys.stderr is not None and (self.always or sys.stderr.isatty()):
+            self.depth += 1
+            if event.kind == COMPILE and not self.announced:
+                if sys.stderr is not None and (self.always or sys.stderr.isatty()):
                     print("compiling kernels, first run only", file=sys.stderr)
                 self.announced = True
-            self.depth += 1
 
     def on_end(self, event: Any) -> None:
         with self.lock:
@@ -48,7 +53,8 @@ class _Compilation(event.Listener):
 
 
 _compilation = _Compilation()
-event.register("numba:compile", _compilation)
+event.register(COMPILE, _compilation)
+event.register(PREPARE, _compilation)
 
 
 def now() -> float:

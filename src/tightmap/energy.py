@@ -18,10 +18,11 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
+from tightmap.compiled import compiled
 from tightmap.factors.difference import difference_value
-from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, minimum, value, workspace
+from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, load_unary, minimum, value, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
 
 UNIT = 2.0**-53
@@ -31,7 +32,7 @@ BLOCK = 512  # variables or factors per partial sum: fixed, so that results do n
 # ------------------------------------------------------------------------------------------------- labellings
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def labelling_energy(g, labels):
     """Energy of a labelling without the constant."""
     unary = 0.0
@@ -70,7 +71,7 @@ def unary_argmin(graph: Graph) -> IntArray:
     return _unary_argmin(graph.arrays)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _unary_argmin(g):
     labels = np.zeros(len(g.cards), np.int64)
     for i in range(len(g.cards)):
@@ -93,7 +94,7 @@ def one_hot(graph: Graph, labels: npt.NDArray[np.integer]) -> FloatArray:
 # ------------------------------------------------------------------------------------------------- relaxed vectors
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _gradient(g, x, out, scratch):
     n = len(g.cards)
     blocks = (n + BLOCK - 1) // BLOCK
@@ -102,7 +103,7 @@ def _gradient(g, x, out, scratch):
         start = np.empty(128, np.int64)
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
             row = out[g.offset[i] : g.offset[i + 1]]
-            row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+            load_unary(g, i, row)
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
                 f = int(g.adj_factor[a])
                 first = g.scope_start[f]
@@ -118,7 +119,7 @@ def gradient(graph: Graph, x: FloatArray) -> FloatArray:
     return out
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _factor_energies(g, x, partial, scratch):
     m = len(g.kind)
     for b in prange(len(partial)):
@@ -155,7 +156,7 @@ def message_offsets(graph: Graph) -> IntArray:
     return np.concatenate(([0], np.cumsum(g.cards[g.scope].astype(np.int64))))
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _bound_variables(g, messages, at, low, error):
     n = len(g.cards)
     for b in prange(len(low)):
@@ -186,7 +187,7 @@ def _bound_variables(g, messages, at, low, error):
         error[b] = wrong + BLOCK * abs(total)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _bound_factors(g, messages, at, low, error, scratch):
     m = len(g.kind)
     for b in prange(len(low)):

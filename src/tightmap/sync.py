@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from tightmap.compiled import compiled
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
@@ -68,7 +70,7 @@ def give_way(typingctx):
     return types.none(), codegen
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def wait_for(counters, index, value):
     """Return once counters[index] >= value."""
     looks = 0

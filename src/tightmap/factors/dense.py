@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block, weighted
 from tightmap.graph import FloatArray, IntArray, Kind
 
@@ -40,7 +40,7 @@ class DenseBlock(Block):
 # x[start[p] : start[p] + cards], so that one flat array can hold several copies of all variables.
 
 
-@njit(cache=True, nogil=True)
+@lean
 def dense_key(g, f, labels):
     """Index of the labelling of factor f in its C-order table."""
     a = g.scope_start[f]
@@ -51,7 +51,7 @@ def dense_key(g, f, labels):
     return key
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pair_add_slice(g, f, pos, labels, out, scale):
     a = g.scope_start[f]
     i, j = g.scope[a], g.scope[a + 1]
@@ -67,7 +67,7 @@ def pair_add_slice(g, f, pos, labels, out, scale):
         t += step
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(_nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def pair_contract(g, f, pos, x, at, out):
     """The vector of the other position is x[at:]."""
     a = g.scope_start[f]
@@ -87,7 +87,7 @@ def pair_contract(g, f, pos, x, at, out):
                 out[s] += v * table[t * n + s]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pair_minmarg(g, f, pos, h, at, out):
     """Min-plus twin of pair_contract; overwrites out."""
     a = g.scope_start[f]
@@ -110,7 +110,7 @@ def pair_minmarg(g, f, pos, h, at, out):
                 out[s] = u if u < out[s] else out[s]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def slice_keys(g, f, pos, labels):
     """Index of label 0 at ``pos``, the others as labelled, and the distance from one label to the next."""
     a = g.scope_start[f]
@@ -127,7 +127,7 @@ def slice_keys(g, f, pos, labels):
     return base, step
 
 
-@njit(cache=True, nogil=True)
+@lean
 def dense_add_slice(g, f, pos, labels, out, scale):
     base, step = slice_keys(g, f, pos, labels)
     w = scale * g.weight[f]
@@ -137,7 +137,7 @@ def dense_add_slice(g, f, pos, labels, out, scale):
         t += step
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(_nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def dense_contract(g, f, pos, x, start, out, work):
     """Contract all modes but one: trailing modes from the last inwards, then leading ones from the first."""
     a = g.scope_start[f]
@@ -173,7 +173,7 @@ def dense_contract(g, f, pos, x, start, out, work):
         out[s] += w * source[s]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def dense_minmarg(g, f, pos, h, start, out, work):
     """Min-plus twin of dense_contract; overwrites out."""
     a = g.scope_start[f]

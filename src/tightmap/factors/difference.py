@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import lean
 from tightmap.factors.block import Block, label_grid
 from tightmap.graph import FloatArray, IntArray, Kind
 
@@ -52,7 +52,7 @@ class QuadraticBlock(DifferenceBlock):
     power: ClassVar[int] = 2
 
 
-@njit(cache=True, nogil=True)
+@lean
 def difference_value(quadratic, limit, a, b):
     d = float(abs(a - b))
     if quadratic:
@@ -60,13 +60,13 @@ def difference_value(quadratic, limit, a, b):
     return d if d < limit else limit
 
 
-@njit(cache=True, nogil=True)
+@lean
 def difference_add_slice(n, w, quadratic, limit, label, out):
     for s in range(n):
         out[s] += w * difference_value(quadratic, limit, s, label)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def window(quadratic, limit, widest):
     """Largest k with |k|^power < limit, at most widest; -1 when the limit is not positive."""
     if limit <= 0.0:
@@ -83,7 +83,7 @@ def window(quadratic, limit, widest):
     return min(k, widest)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def difference_contract(n, c, w, quadratic, limit, x, start, out, work):
     """Prefix sums of x, t x, t^2 x give every windowed sum in O(1); indices are centred to keep cancellation small."""
     reach = window(quadratic, limit, max(n, c) - 1)
@@ -128,7 +128,7 @@ def difference_contract(n, c, w, quadratic, limit, x, start, out, work):
         out[s] += w * acc
 
 
-@njit(cache=True, nogil=True)
+@lean
 def difference_minmarg(n, c, w, quadratic, limit, h, start, out, work):
     """min_t h(t) + w min(|s - t|^power, limit); negative weights go through the plain double loop."""
     if w < 0.0:
@@ -174,7 +174,7 @@ def difference_minmarg(n, c, w, quadratic, limit, h, start, out, work):
         out[s] = cap if cap < out[s] else out[s]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _parabolas(n, c, w, h, start, out, work):
     """Lower envelope of the parabolas h(t) + w (s - t)^2; work holds roots and the places where they take over."""
     if w == 0.0:

@@ -11,11 +11,11 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
+from tightmap.compiled import lean
 from tightmap.factors.dense import dense_add_slice, dense_contract, dense_key, dense_minmarg
-from tightmap.factors.pattern import pattern_rank
+from tightmap.factors.pattern import IN_ORDER, pattern_rank
 from tightmap.factors.pn_potts import pn_add_slice, pn_contract, pn_minmarg, pn_value
 from tightmap.factors.second_difference import second_add_slice, second_contract, second_minmarg, second_value
 from tightmap.factors.sparse import sparse_add_slice, sparse_contract, sparse_lookup, sparse_minmarg
@@ -27,33 +27,24 @@ PATTERN = int(Kind.PATTERN)
 SPARSE = int(Kind.SPARSE)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pattern_value(g, f, labels):
-    a = g.scope_start[f]
-    k = g.scope_start[f + 1] - a
-    own = np.empty(k, np.int64)
-    for p in range(k):
-        own[p] = labels[g.scope[a + p]]
-    return g.params[g.param[f] + pattern_rank(own)]
+    scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+    return g.params[g.param[f] + pattern_rank(labels, scope, -1, 0)]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _pattern_add_slice(g, f, pos, labels, out, scale):
-    a = g.scope_start[f]
-    k = g.scope_start[f + 1] - a
-    own = np.empty(k, np.int64)
-    for p in range(k):
-        own[p] = labels[g.scope[a + p]]
-    for s in range(g.cards[g.scope[a + pos]]):
-        own[pos] = s
-        out[s] += scale * g.weight[f] * g.params[g.param[f] + pattern_rank(own)]
+    scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+    for s in range(g.cards[scope[pos]]):
+        out[s] += scale * g.weight[f] * g.params[g.param[f] + pattern_rank(labels, scope, pos, s)]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _cost_at(g, f, own):
     """Weighted cost of a sparse or pattern factor at the labels of its positions."""
     if g.kind[f] == PATTERN:
-        return g.weight[f] * g.params[g.param[f] + pattern_rank(own)]
+        return g.weight[f] * g.params[g.param[f] + pattern_rank(own, IN_ORDER[: len(own)], -1, 0)]
     a = g.scope_start[f]
     key = 0
     for p in range(len(own)):
@@ -61,7 +52,7 @@ def _cost_at(g, f, own):
     return g.weight[f] * sparse_lookup(g, f, key)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _advance(g, f, own):
     """Next labelling of the positions in C order; False after the last."""
     a = g.scope_start[f]
@@ -73,27 +64,25 @@ def _advance(g, f, own):
     return False
 
 
-@njit(cache=True, nogil=True)
-def _enumerate_contract(g, f, pos, x, start, out):
-    own = np.zeros(g.scope_start[f + 1] - g.scope_start[f], np.int64)
+@lean
+def _enumerate_contract(g, f, pos, x, start, out, work):
+    own = work[: g.scope_start[f + 1] - g.scope_start[f]]  # labels of the positions
+    own[:] = 0.0
     more = True
     while more:
         product = _cost_at(g, f, own)
         for p in range(len(own)):
             if p != pos:
-                product *= x[start[p] + own[p]]
-        out[own[pos]] += product
+                product *= x[start[p] + int(own[p])]
+        out[int(own[pos])] += product
         more = _advance(g, f, own)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _enumerate_minmarg(g, f, pos, h, start, out, work):
-    """By trying all labellings; their labels are kept in the workspace, so that nothing is allocated."""
-    a = g.scope_start[f]
-    own = work[: g.scope_start[f + 1] - a]
-    for p in range(len(own)):
-        own[p] = 0.0
-    for s in range(g.cards[g.scope[a + pos]]):
+    own = work[: g.scope_start[f + 1] - g.scope_start[f]]  # labels of the positions
+    own[:] = 0.0
+    for s in range(g.cards[g.scope[g.scope_start[f] + pos]]):
         out[s] = np.inf
     more = True
     while more:
@@ -144,7 +133,7 @@ def _contract(g, f, pos, x, start, out, work):
     elif kind == SPARSE:
         sparse_contract(g, f, pos, x, start, out)
     elif kind == PATTERN:
-        _enumerate_contract(g, f, pos, x, start, out)
+        _enumerate_contract(g, f, pos, x, start, out, work)
     else:
         second_contract(g, f, pos, x, start, out, work)
 

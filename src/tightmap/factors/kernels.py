@@ -10,8 +10,8 @@ Pairs are here, everything else in ``higher.py``.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled, lean
 from tightmap.factors.dense import pair_add_slice, pair_contract, pair_minmarg
 from tightmap.factors.difference import (
     difference_add_slice,
@@ -44,7 +44,15 @@ def workspace(g: Arrays) -> int:
     return size + 16
 
 
-@njit(cache=True, nogil=True)
+@lean
+def load_unary(g, i, out):
+    """out = unary of variable i.  A loop: for slices Numba would compile the text of an error message, in seconds."""
+    base = g.offset[i]
+    for s in range(g.cards[i]):
+        out[s] = g.unary[base + s]
+
+
+@lean
 def value(g, f, labels):
     """Cost of factor f at a labelling of all canonical variables."""
     kind = g.kind[f]
@@ -60,7 +68,7 @@ def value(g, f, labels):
     return higher_value(g, f, labels)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def add_slice(g, f, pos, labels, out, scale):
     """out[s] += scale * cost of factor f when the variable at ``pos`` takes label s and the others stay."""
     kind = g.kind[f]
@@ -78,7 +86,7 @@ def add_slice(g, f, pos, labels, out, scale):
         higher_add_slice(g, f, pos, labels, out, scale)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def contract(g, f, pos, x, start, out, work):
     """out[s] += sum over the labels of the other positions of cost * product of their vectors."""
     kind = g.kind[f]
@@ -97,7 +105,7 @@ def contract(g, f, pos, x, start, out, work):
         higher_contract(g, f, pos, x, start, out, work)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def minmarg(g, f, pos, h, start, out, work):
     """out[s] = min over the labels of the other positions of cost + sum of their vectors (+inf entries allowed)."""
     kind = g.kind[f]
@@ -116,7 +124,7 @@ def minmarg(g, f, pos, h, start, out, work):
         higher_minmarg(g, f, pos, h, start, out, work)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def minimum(g, f, h, start, out, work):
     """min over all labellings of factor f of cost + sum of the vectors; ``out`` is scratch for one position."""
     minmarg(g, f, 0, h, start, out, work)
@@ -127,7 +135,7 @@ def minimum(g, f, h, start, out, work):
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def argmin(g, f, h, start, own, out, work):
     """Labels of the positions that attain ``minimum``; entries of ``own`` that are >= 0 on entry stay fixed.
 

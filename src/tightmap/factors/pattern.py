@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
 
@@ -31,6 +31,7 @@ def _completions(limit: int) -> npt.NDArray[np.int64]:
 
 
 COMPLETIONS = _completions(MAX_ARITY)
+IN_ORDER = np.arange(MAX_ARITY)  # where the labels of a short vector are: see pattern_rank
 
 
 def bell(k: int) -> int:
@@ -38,23 +39,30 @@ def bell(k: int) -> int:
     return int(COMPLETIONS[k, 0])
 
 
-@njit(cache=True, nogil=True)
-def pattern_rank(labels):
-    """Rank of the pattern of a short label vector."""
-    k = len(labels)
+@lean
+def _label(labels, where, pos, own, p):
+    return own if p == pos else labels[where[p]]
+
+
+@lean
+def pattern_rank(labels, where, pos, own):
+    """Rank of the pattern of the labels at ``where``; the one at position ``pos`` is ``own`` (none if pos < 0)."""
+    k = len(where)
     groups = 0
     rank = 0
     for p in range(k):
+        mine = _label(labels, where, pos, own, p)
         group = -1
         seen = 0
         for q in range(p):
+            other = _label(labels, where, pos, own, q)
             fresh = True
             for r in range(q):
-                if labels[r] == labels[q]:
+                if _label(labels, where, pos, own, r) == other:
                     fresh = False
                     break
             if fresh:
-                if labels[q] == labels[p]:
+                if other == mine:
                     group = seen
                     break
                 seen += 1
@@ -66,11 +74,11 @@ def pattern_rank(labels):
     return rank
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _ranks(rows):
     out = np.empty(len(rows), np.int64)
     for r in range(len(rows)):
-        out[r] = pattern_rank(rows[r])
+        out[r] = pattern_rank(rows[r], IN_ORDER[: rows.shape[1]], -1, 0)
     return out
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import lean
 from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
 
@@ -38,7 +38,7 @@ class PnPottsBlock(Block):
         return {"costs": self.costs}
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pn_value(g, f, labels):
     a = g.scope_start[f]
     first = labels[g.scope[a]]
@@ -48,7 +48,7 @@ def pn_value(g, f, labels):
     return g.params[g.param[f] + 1 + first]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pn_add_slice(g, f, pos, labels, out, scale):
     a = g.scope_start[f]
     k = g.scope_start[f + 1] - a
@@ -68,7 +68,7 @@ def pn_add_slice(g, f, pos, labels, out, scale):
         out[common] += w * (g.params[t + 1 + common] - g.params[t])
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pn_contract(g, f, pos, x, start, out):
     """gmax prod sum(x_j) + (g_s - gmax) prod x_j(s) over j != pos; sums are not 1 on the loose copies of ADMM."""
     a = g.scope_start[f]
@@ -96,7 +96,7 @@ def pn_contract(g, f, pos, x, start, out):
         out[s] += product
 
 
-@njit(cache=True, nogil=True)
+@lean
 def pn_minmarg(g, f, pos, h, start, out):
     """Either all others agree with s, or the cheapest choice that does not.
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import lean
 from tightmap.factors.block import Block, label_grid
 from tightmap.graph import FloatArray, IntArray, Kind
 
@@ -30,7 +30,7 @@ class PottsBlock(Block):
         return {}
 
 
-@njit(cache=True, nogil=True)
+@lean
 def potts_add_slice(n, w, label, out):
     for s in range(n):
         out[s] += w
@@ -38,7 +38,7 @@ def potts_add_slice(n, w, label, out):
         out[label] -= w
 
 
-@njit(cache=True, nogil=True)
+@lean
 def potts_contract(n, c, w, x, start, out):
     """out(s) += w (sum_t x(t) - x(s)); the vector need not be normalised."""
     total = 0.0
@@ -52,7 +52,7 @@ def potts_contract(n, c, w, x, start, out):
         out[s] += total
 
 
-@njit(cache=True, nogil=True)
+@lean
 def potts_minmarg(n, c, w, h, start, out):
     """min(h(s), min h + w); for a negative weight the best label different from s needs the two smallest h."""
     first = np.inf

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block
 from tightmap.graph import FloatArray, IntArray, Kind
 from tightmap.simd import LANES, absolute, get, load, maximum, minimum, splat, store
@@ -46,12 +46,12 @@ class SecondDifferenceBlock(Block):
         return {"values": self.values, "limit": self.limit}
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _coefficient(p):
     return -2.0 if p == 1 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@lean
 def second_value(g, f, labels):
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
@@ -64,7 +64,7 @@ def second_value(g, f, labels):
     return d if d < limit else limit
 
 
-@njit(cache=True, nogil=True)
+@lean
 def second_add_slice(g, f, pos, labels, out, scale):
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
@@ -83,7 +83,7 @@ def second_add_slice(g, f, pos, labels, out, scale):
         out[s] += w * (d if d < limit else limit)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
+@compiled(_nrt=False, error_model="numpy", fastmath={"contract", "nsz"})
 def second_contract(g, f, pos, x, start, out, work):
     """Sum over the labels of the two other positions, sixteen labels of this one at a time.
 
@@ -133,7 +133,7 @@ def second_contract(g, f, pos, x, start, out, work):
             out[first + r] += work[r]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def _all_pairs_minmarg(g, f, pos, h, start, out):
     """Min-marginal by trying all labels of the two other positions; for negative weights, which bound nothing."""
     a = g.scope_start[f]
@@ -158,7 +158,7 @@ def _all_pairs_minmarg(g, f, pos, h, start, out):
                 out[r] = u if u < out[r] else out[r]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def second_minmarg(g, f, pos, h, start, out, work):
     """Truncation bounds the search: a pair of labels worse than the best one by w * limit can never win.
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import lean
 from tightmap.factors.block import Block, weighted
 from tightmap.factors.dense import slice_keys
 from tightmap.graph import FloatArray, IntArray, Kind
@@ -53,7 +53,7 @@ class SparseBlock(Block):
         return {"shape": self.shape, "entries": self.entries, "values": self.values, "default": self.default}
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_lookup(g, f, key):
     """Cost of one C-order key by bisection, without the weight."""
     i = g.iparam[f]
@@ -70,7 +70,7 @@ def sparse_lookup(g, f, key):
     return g.params[g.param[f]]
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_add_slice(g, f, pos, labels, out, scale):
     base, step = slice_keys(g, f, pos, labels)
     w = scale * g.weight[f]
@@ -78,7 +78,7 @@ def sparse_add_slice(g, f, pos, labels, out, scale):
         out[s] += w * sparse_lookup(g, f, base + s * step)
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_contract(g, f, pos, x, start, out):
     """default * prod sum(x_j), plus every exception where it differs from the default."""
     a = g.scope_start[f]
@@ -111,7 +111,7 @@ def sparse_contract(g, f, pos, x, start, out):
         out[own] += product
 
 
-@njit(cache=True, nogil=True)
+@lean
 def sparse_minmarg(g, f, pos, h, start, out):
     """Exact when no exception is dearer than the default; returns False otherwise (the caller enumerates)."""
     a = g.scope_start[f]

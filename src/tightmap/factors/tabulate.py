@@ -6,10 +6,9 @@ for as long as it takes to send one message; nothing here is kept.
 
 from __future__ import annotations
 
-from numba import njit
-
+from tightmap.compiled import compiled
 from tightmap.factors.difference import difference_value
-from tightmap.factors.pattern import pattern_rank
+from tightmap.factors.pattern import IN_ORDER, pattern_rank
 from tightmap.graph import Kind
 
 DENSE = int(Kind.DENSE)
@@ -21,7 +20,7 @@ PATTERN = int(Kind.PATTERN)
 SPARSE = int(Kind.SPARSE)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _tabulate_second(g, f, table):
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
@@ -39,7 +38,7 @@ def _tabulate_second(g, f, table):
             x += len(ends)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def tabulate(g, f, table):
     """table[x] = cost of factor f at the labelling with C-order index x; returns the number of entries.
 
@@ -87,7 +86,7 @@ def tabulate(g, f, table):
         for p in range(k):
             own[p] = 0.0
         for x in range(size):
-            table[x] = w * g.params[t + pattern_rank(own)]
+            table[x] = w * g.params[t + pattern_rank(own, IN_ORDER[: len(own)], -1, 0)]
             for p in range(k - 1, -1, -1):
                 own[p] += 1.0
                 if own[p] < g.cards[g.scope[a + p]]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.factors.kernels import POTTS, value
 from tightmap.graph import Arrays
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _root(parent, i):
     while parent[i] != i:
         parent[i] = parent[parent[i]]
@@ -24,7 +24,7 @@ def _root(parent, i):
     return i
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fuse_components(g, labels, proposal, parent, delta, tolerance):
     n = len(g.cards)
     count = 0

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from tightmap.compiled import compiled
 
 IntArray = npt.NDArray[np.int64]
 
@@ -143,7 +145,7 @@ def _edge(net, p, k):
     return lambda net, p, k: np.int64(net.edges[net.start[p] + k])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fill_csr(n, tails, heads, start, out_heads, out_sisters, out_edges, forward):
     """Bucket both directions of every edge under their tails; edge e owns the arcs forward[e] and its sister."""
     m = len(tails)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.factors.kernels import value
 from tightmap.graph import Arrays, Graph, Kind
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
@@ -59,7 +59,7 @@ class PairModel:
         return len(self.cards)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def pair(kinds, weight, base, stride, tables, magic, e, a, b):
     """Cost of edge e at labels a (tail) and b (head); the first six arguments are the fields of ``Edges``."""
     kind = kinds[e]
@@ -77,13 +77,13 @@ def pair(kinds, weight, base, stride, tables, magic, e, a, b):
     return (v + magic[0]) - magic[0]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def type_like(d, like):
     """d as a number of the same type as ``like``, so that int32 stays int32."""
     return like - like + np.int32(d)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _tabulate(g, f, table):
     """Table of a factor of two variables, without its weight, whatever its kind."""
     labels = np.zeros(len(g.cards), np.int64)
@@ -95,7 +95,7 @@ def _tabulate(g, f, table):
             table[a * g.cards[j] + b] = value(g, f, labels) / g.weight[f]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _move_diagonals(g, diagonal_of, diagonals, unary):
     for e in range(len(g.kind)):
         d = diagonal_of[e]
@@ -158,7 +158,7 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
     return kind, base, np.concatenate(chunks), unary, which, moved
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _distinct_steps(scope, steps):
     """The differences between the ends of factors, ascending in ``steps``; returns how many, or -1 if too many."""
     count = 0
@@ -178,7 +178,7 @@ def _distinct_steps(scope, steps):
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _place(scope, width, steps, right, node, number):
     """Edge numbers on the framed grid; False if a factor joins variables across its border."""
     half = len(steps)
@@ -226,7 +226,7 @@ def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int, npt.ND
     return None
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _largest_around(scope, kind, weight, base, tables, dense, around):
     """Largest sum over the edges of one variable of twice their largest cost."""
     for f in range(len(kind)):
@@ -246,7 +246,7 @@ def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDAr
     return top + float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _by_number(number, scope, cards, kind, weight, base, out_kind, out_weight, out_base, out_stride):
     for f in range(len(number)):
         e = number[f]

@@ -15,14 +15,14 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import BLOCK, UNIT, certify
 from tightmap.graph import Graph, Kind
 from tightmap.graphcut.expansion import Expansion
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _edges(scope, weight, y, first, step, labels, scale, shares, low, error, reach):
     """Partial sums over blocks of edges; ``reach`` collects the largest messages around every variable."""
     top, bottom = np.empty(BLOCK), np.empty(BLOCK)
@@ -49,7 +49,7 @@ def _edges(scope, weight, y, first, step, labels, scale, shares, low, error, rea
             error[j, block] += BLOCK * abs(low[j, block])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _variables(unary, adj_start, h, before, start, step, labels, scale, shares, low, error, reach):
     best = np.empty((len(shares), BLOCK))
     most = np.empty(BLOCK)

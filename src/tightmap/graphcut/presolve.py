@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import value
 from tightmap.graph import Graph, IntArray, Kind
@@ -61,7 +61,7 @@ def kovtun(graph: Graph) -> IntArray:
     return fixed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _worst_difference(g, f, position, s, t, alive, labels, limit):
     """min over living labels of the other variables of cost(s) - cost(t); -inf when there are too many to try."""
     a = g.scope_start[f]
@@ -99,7 +99,7 @@ def _worst_difference(g, f, position, s, t, alive, labels, limit):
     return best
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _eliminate(g, alive, labels, limit, margin):
     removed = 0
     for i in range(len(g.cards)):

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.graphcut.flow import MaxFlow
 
 BITS = 40  # largest coefficient after rounding; the other bits of int64 are for sums
 UNKNOWN = -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _merge(n, first, second, weight, out_first, out_second, out_weight):
     """Add up terms on the same pair (smaller index first); returns how many pairs are left."""
     start = np.zeros(n + 1, np.int64)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from numba.extending import overload
 
+from tightmap.compiled import compiled
 from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
 from tightmap.graph import Graph
@@ -44,7 +44,7 @@ class Quadratic(NamedTuple):
     error: float  # bound on what rounding did to any value
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _bits(mask):
     count = 0
     while mask:
@@ -53,7 +53,7 @@ def _bits(mask):
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _negative(c, mask, extra, ids, d, linear, first, second, weight, at):
     """-c * (prod of mask) * (binary variable ``extra`` if >= 0) with one auxiliary; at = [variables, pairs]."""
     w = at[0]
@@ -71,7 +71,7 @@ def _negative(c, mask, extra, ids, d, linear, first, second, weight, at):
     at[1] = e
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hocr(c, mask, coef, ids, d, linear, first, second, weight, at):
     """c * (prod of mask), c > 0; the pairs go to the local coefficients."""
     degree = _bits(mask)
@@ -92,7 +92,7 @@ def _hocr(c, mask, coef, ids, d, linear, first, second, weight, at):
                 at[1] += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at):
     """Add a table of multilinear coefficients (bit k of the index = variable ids[k]) to the quadratic function."""
     size = 1 << d
@@ -149,7 +149,7 @@ def reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at):
             at[1] += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _pair_cost(kind, weight, params, at, wide, s, t):
     if kind == POTTS:
         return weight if s != t else 0.0
@@ -161,7 +161,7 @@ def _pair_cost(kind, weight, params, at, wide, s, t):
     return weight * min(d, params[at])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
     """Reduce one factor of any kind.  ``mixed`` equals x, before and after."""
     d = 0
@@ -203,7 +203,7 @@ def _overload_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, firs
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _collect(
     g, factors, x, z, index, begin, hocr, linear, first, second, weight, at, sums, room_variables, room_pairs
 ):  # fmt: skip
@@ -244,7 +244,7 @@ def _collect(
     return len(factors)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _factors_around(g, variables):
     """Factors that contain one of the variables, ascending."""
     seen = np.zeros(len(g.kind), np.bool_)

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.graphcut.network import degree, edge, head
 from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, QUADRATIC, PairModel, pair
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _settle(net, cards, m, start, unary, settled, queue, queued):
     """Settle what can be; unaries take in the edges of settled variables, whose weights become 0.  Returns how many."""
     kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
@@ -86,7 +86,7 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _ahead_of_linear(net, p, a, cards, m, start, unary, settled):
     """The same question where truncated linear edges hold more against far labels than against near ones."""
     kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic

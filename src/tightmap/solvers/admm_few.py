@@ -9,15 +9,12 @@ as minus huge.
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit
-
+from tightmap.compiled import compiled
 from tightmap.simd import LANES, choose_less, less_mask, load, maximum, minimum, splat, store
 
 FEW = 4
-# without reference counts (see lean.py): between the branches over labels Numba would not find them superfluous
-_inlined: Any = njit(cache=True, nogil=True, forceinline=True, fastmath={"contract", "nsz"}, _nrt=False)  # type: ignore[call-overload]
+# without reference counts (see compiled.py): between the branches over labels Numba would not find them superfluous
+_inlined = compiled(forceinline=True, fastmath={"contract", "nsz"}, _nrt=False)
 
 
 @_inlined

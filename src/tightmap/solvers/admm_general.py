@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
+from tightmap.compiled import compiled
 from tightmap.factors.kernels import contract
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.graph import Arrays, Kind
@@ -66,7 +67,7 @@ def general_state(g: Arrays, form: Form) -> GeneralState:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def factor_ranges(g):
     """(m,) largest minus smallest cost of every factor (an upper bound for second differences)."""
     out = np.empty(len(g.kind))
@@ -102,7 +103,7 @@ def factor_ranges(g):
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def pull(g, form, x, d, i, out, start, work):
     """out = p^d_i, the gradient of F with respect to copy d of variable i, without the unary."""
     c = g.cards[i]
@@ -124,7 +125,7 @@ def pull(g, form, x, d, i, out, start, work):
             out[s] /= form.copies
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def add_unary(g, form, d, i, out):
     """Add copy d's share of the unary of variable i."""
     if form.unary_split or d == 0:
@@ -133,7 +134,7 @@ def add_unary(g, form, d, i, out):
             out[s] += share * g.unary[g.offset[i] + s]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _centre(form, x, y, d, at, size, rho, c, p):
     """p (holding p^d) becomes c^d: supplement B, with the sign of p^D corrected.  ``at`` = offset of the variable."""
     last = form.copies - 1
@@ -174,7 +175,7 @@ def _centre(form, x, y, d, at, size, rho, c, p):
             p[s - at] = others / last - scale * (p[s - at] + y[d * size + s] - mean / form.copies)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mark(g, form, dirty, d, i):
     """Everything that reads copy d of variable i: the factors around it, and the variable's other copies."""
     for e in range(form.copies + 1):
@@ -190,7 +191,7 @@ def _mark(g, form, dirty, d, i):
                 dirty[(d + q - pos) % form.copies if form.symmetrize else q, g.scope[first + q]] = 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _update_block(g, form, state, d, b, rho, eps, scratch):
     """Copy d of the dirty variables of a block; returns how many there were."""
     x, dirty = state.x, state.dirty
@@ -234,7 +235,7 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _mean(form, x, s, size):
     """Mean over the copies of entry s, which only the symmetric decomposition needs."""
     total = 0.0
@@ -244,7 +245,7 @@ def _mean(form, x, s, size):
     return total / form.copies
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _disagreement(form, x, d, s, size, mean):
     """By how much entry s of copy d violates its constraint."""
     if form.decomposition == CYCLIC:
@@ -254,7 +255,7 @@ def _disagreement(form, x, d, s, size, mean):
     return x[d * size + s] - mean
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _multiply_block(g, form, state, b, rho, eps):
     """The multipliers of a block, and its squared violation of the consensus."""
     x, y, dirty = state.x, state.y, state.dirty
@@ -286,12 +287,12 @@ def _multiply_block(g, form, state, b, rho, eps):
     state.residual[last, b] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _touch(state):
     state.dirty[:] = 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _residual(state):
     total = 0.0
     for d in range(state.residual.shape[0]):
@@ -300,7 +301,7 @@ def _residual(state):
     return total
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def general_sweeps(g, form, state, rho, eps, iterations, cached, scratch):
     """Iterations at one rho.  Returns (squared residual of the last one, vectors computed)."""
     blocks = state.residual.shape[1]
@@ -311,9 +312,9 @@ def general_sweeps(g, form, state, rho, eps, iterations, cached, scratch):
             _touch(state)
         for d in range(form.copies):
             for b in prange(blocks):
-                work[b] += _update_block(g, form, state, d, b, rho, eps, scratch)
+                work[b] += _update_block(g, form, state, d, np.int64(b), rho, eps, scratch)
         for b in prange(blocks):
-            _multiply_block(g, form, state, b, rho, eps)
+            _multiply_block(g, form, state, np.int64(b), rho, eps)
         total = _residual(state)
         if total == 0.0:
             break

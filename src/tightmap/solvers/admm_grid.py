@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
+from tightmap.compiled import compiled
 from tightmap.simd import (
     LANES,
     choose_less,
@@ -158,14 +159,14 @@ def grid_place(plan: GridPlan, flat: npt.NDArray[np.floating], x: npt.NDArray[np
         _columns(plan, flat)[first : first + len(x) // plan.width, -1, LANES - extra :, 0] = 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def grid_touch(state):
     """Forget what is cached (after a change of rho or of the unaries)."""
     state.dirty1[:] = 1
     state.dirty2[:] = 1
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _gather(plan, source, base, wbase, g):
     """Weighted sums of the neighbours of eight columns, to g (with a margin of empty labels); returns T * their sum."""
     size = plan.labels * LANES  # of a tile
@@ -211,7 +212,7 @@ def _gather(plan, source, base, wbase, g):
     return total * splat(plan.top)
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _filtered(plan, g, at, total):
     """(V z)(s) of eight columns, where z(s) is at g[at]."""
     v = total - splat(plan.taps[0]) * load(g, at)
@@ -220,7 +221,7 @@ def _filtered(plan, g, at, total):
     return v
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _newton(plan, state, base, p):
     """Thresholds of eight vectors by Newton's method, from the best of three lower bounds."""
     labels = plan.labels
@@ -254,7 +255,7 @@ def _newton(plan, state, base, p):
     return tau
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _phase1(plan, state, base, wbase, inverse, g, p):
     """Projected vectors of eight columns, to p; returns their squared distances from x1."""
     labels = plan.labels
@@ -278,7 +279,7 @@ def _phase1(plan, state, base, wbase, inverse, g, p):
     return change
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _phase2(plan, state, base, wbase, inverse, relax, g, p):
     """Second copies of eight columns, to p; returns their squared changes plus squared distances from x1."""
     zero = splat(plan.one - plan.one)
@@ -298,7 +299,7 @@ def _phase2(plan, state, base, wbase, inverse, relax, g, p):
     return change
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _accept1(plan, state, base, eps, change, p):
     """x1 takes the columns that moved by more than eps."""
     for s in range(plan.labels):
@@ -306,7 +307,7 @@ def _accept1(plan, state, base, eps, change, p):
         store(state.x1, line, choose_less(eps, change, load(p, s * LANES), load(state.x1, line)))
 
 
-@njit(cache=True, nogil=True, forceinline=True, fastmath=_FUSE)
+@compiled(forceinline=True, fastmath=_FUSE)
 def _accept2(plan, state, base, rho, relax, eps, change, p):
     """x2 and the multipliers of the columns that moved by more than eps."""
     mix, keep, step = splat(relax), splat(plan.one - relax), splat(rho)
@@ -318,7 +319,7 @@ def _accept2(plan, state, base, rho, relax, eps, change, p):
         store(state.x2, line, choose_less(eps, change, v, old))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@compiled(forceinline=True)
 def _mark(flags, row, tile, moved):
     """The tiles that read the columns whose bits are set in ``moved`` are dirty.  row and tile count borders."""
     for r in range(row - 1, row + 2):
@@ -329,7 +330,7 @@ def _mark(flags, row, tile, moved):
             flags[r, tile + 1] = 1
 
 
-@njit(cache=True, nogil=True, fastmath=_FUSE)
+@compiled(fastmath=_FUSE)
 def _row(plan, state, second, row, rho, inverse, relax, eps, g, p):
     """One phase on the dirty tiles of a row (counted with the border); returns how many there were."""
     size = plan.labels * LANES
@@ -371,7 +372,7 @@ def _row(plan, state, second, row, rho, inverse, relax, eps, g, p):
     return work
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _strip(plan, state, rho, relax, eps, lo, hi, edges):
     """Rows lo..hi of one iteration: both phases except phase 2 along the edges, or (after a barrier) those edges."""
     inverse = plan.one / rho
@@ -390,7 +391,7 @@ def _strip(plan, state, rho, relax, eps, lo, hi, edges):
     return work
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _total(state):
     total = 0.0
     for phase in range(2):
@@ -399,7 +400,7 @@ def _total(state):
     return total
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def grid_sweeps(plan, state, rho, relax, eps, iterations, strips, cached):
     """Iterations at one rho.  Returns (squared residual of the last one, tiles computed in phase 1)."""
     count = len(strips) - 1

@@ -10,8 +10,8 @@ Then the common x is a stationary point of the energy.  The residuals are the la
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
 from tightmap.solvers.admm_general import CYCLIC, STAR, Form, add_unary, pull
@@ -19,7 +19,7 @@ from tightmap.solvers.base import Vector
 from tightmap.solvers.simplex import simplex_threshold
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gradient_copy(g, form, x, d, out, scratch):
     start = np.empty(128, np.int64)
     work = np.empty(scratch)
@@ -29,7 +29,7 @@ def _gradient_copy(g, form, x, d, out, scratch):
         add_unary(g, form, d, i, row)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _dual(g, x, direction, simplex, ceiling):
     worst = 0.0
     row = np.empty(g.cards.max())

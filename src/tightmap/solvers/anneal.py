@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import workspace
@@ -36,7 +36,7 @@ FUSE = 0.1  # temperature, relative to the hottest, below which regions are wort
 SETTLE = 6  # forests in a row without improvement that end the descent of a cycle
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _find(root, i):
     while root[i] != i:
         root[i] = root[root[i]]
@@ -44,7 +44,7 @@ def _find(root, i):
     return i
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def random_forest(g, state, order, root, seen, member):
     """Variables of a random maximal induced forest, in random order of entry; member[i] is 1 for them."""
     n = len(g.cards)
@@ -87,7 +87,7 @@ def random_forest(g, state, order, root, seen, member):
     return chosen[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sweep(g, labels, state, order, root, seen, member, cost, noise, temperature, scratch):
     """Draw one forest, minimise it exactly under noise of the given temperature; returns the true change of energy."""
     chosen = random_forest(g, state, order, root, seen, member)
@@ -100,7 +100,7 @@ def sweep(g, labels, state, order, root, seen, member, cost, noise, temperature,
     return minimise_forest(g, labels, nodes, parent, link, cost, member, scratch, noise, temperature > 0.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cool(g, labels, state, order, root, seen, member, cost, noise, hot, rate, sweeps, scratch):
     temperature = hot
     for _ in range(sweeps):

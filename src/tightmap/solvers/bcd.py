@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import add_slice, contract, workspace
+from tightmap.factors.kernels import add_slice, contract, load_unary, workspace
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.forest import Forests, forest_blocks, sweep_forests
@@ -33,7 +33,7 @@ TIE = 1e-12  # relative: a cost that differs by less than rounding is not a desc
 BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _push_neighbours(g, i, dirty):
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
         f = int(g.adj_factor[a])
@@ -42,7 +42,7 @@ def _push_neighbours(g, i, dirty):
     dirty[i] = 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def descend(g, labels, dirty, order, begin, end):
     """Visit order[begin:end], skipping clean variables; returns how many labels changed."""
     changed = 0
@@ -79,17 +79,17 @@ def descend(g, labels, dirty, order, begin, end):
     return changed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def initial_costs(g, labels, cost):
     """cost[offset[i] + s]: energy of label s at i given the labels of the others."""
     for i in range(len(g.cards)):
         row = cost[g.offset[i] : g.offset[i + 1]]
-        row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+        load_unary(g, i, row)
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             add_slice(g, int(g.adj_factor[a]), int(g.adj_pos[a]), labels, row, 1.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def descend_incremental(g, labels, dirty, order, begin, end, cost):
     """As descend, with the costs of all variables kept up to date: a flip touches only the factors around it."""
     changed = 0
@@ -119,7 +119,7 @@ def descend_incremental(g, labels, dirty, order, begin, end, cost):
     return changed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def round_relaxed(g, x, order, labels, scratch):
     """One sweep from relaxed vectors: every variable takes its best label given the others' current vectors.
 

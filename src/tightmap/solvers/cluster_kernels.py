@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.lean import lean
+from tightmap.compiled import lean
 
 
 @lean

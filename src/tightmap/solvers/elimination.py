@@ -11,9 +11,9 @@ everything else is one pass of min-sum elimination and one pass back, for factor
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from tightmap.factors.kernels import add_slice, value
+from tightmap.compiled import compiled
+from tightmap.factors.kernels import add_slice, load_unary, value
 from tightmap.solvers.xorshift import uniform
 
 REGION = 2048  # variables of a region, at most
@@ -26,12 +26,12 @@ ONE = np.uint64(1)
 DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _lowest(word):
     return _BITS[((word & (~word + ONE)) * DEBRUIJN) >> np.uint64(58)]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def ball(g, centre, size, skip, random, place, region):
     """Breadth first from ``centre``: fills ``region``, sets place[i] to the place in it, returns the count.
 
@@ -58,7 +58,7 @@ def ball(g, centre, size, skip, random, place, region):
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, order, first, others):
     """Which variables of the region to eliminate, in which order, with tables of at most ``limit`` entries.
 
@@ -176,7 +176,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _accumulate(table, size, dim, has, k, source):
     """table += source, which has the digits p with has[p] only; digit 0 runs fastest in both."""
     block = 1
@@ -213,7 +213,7 @@ def _accumulate(table, size, dim, has, k, source):
             q += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def minimise_subgraph(g, labels, region, place, domain_start, domain, count, order, first, others, noise, pool, choice):
     """Exact minimum over the chosen subgraph, given the rest, into labels; returns the work (-1: pool too small).
 
@@ -261,7 +261,7 @@ def minimise_subgraph(g, labels, region, place, domain_start, domain, count, ord
             dim[width] = domain_start[q + 1] - domain_start[q]
             size *= dim[width]
             width += 1
-        row[: g.cards[i]] = g.unary[g.offset[i] : g.offset[i + 1]]
+        load_unary(g, i, row)
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[a])
             alone = True

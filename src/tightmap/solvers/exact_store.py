@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from tightmap.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 
@@ -53,7 +54,7 @@ class State(NamedTuple):
     scratch: Ints  # (3, .)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def put(s, k, v):
     """Change one number, noting the old one once per level."""
     if s.stamp[k] != s.number[LEVEL]:
@@ -65,7 +66,7 @@ def put(s, k, v):
     s.value[k] = v
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def undo(s, mark):
     """Back to where the trail was ``mark`` long; a new level begins."""
     for t in range(s.number[TOP] - 1, mark - 1, -1):
@@ -77,7 +78,7 @@ def undo(s, mark):
             s.flag[k, i] = 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def raised(s, i):
     """A label of i that was free of cost is no more."""
     s.flag[DIRECTED, i] = 1
@@ -85,7 +86,7 @@ def raised(s, i):
     s.flag[LOOSE, i] = 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def drop(net, s, i, x):
     """Remove label x of variable i."""
     o = net.node[i, OFF]
@@ -103,7 +104,7 @@ def drop(net, s, i, x):
         raised(s, i)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def settle(net, s, i):
     """Node consistency of variable i; False when nothing is left of it or c0 reaches the upper bound."""
     o = net.node[i, OFF]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.errors import ModelError
-from tightmap.factors.kernels import add_slice, minmarg, value, workspace
+from tightmap.factors.kernels import add_slice, load_unary, minmarg, value, workspace
 from tightmap.graph import Graph
 from tightmap.solvers.base import Context, Labels
 
@@ -63,7 +63,7 @@ def forest_blocks(graph: Graph, what: str) -> Forests:
     return Forests(start, order, parent, link)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def greedy_forests(g):
     """Colour the variables so that every colour class is a block: a variable joins the first class where it fits."""
     n = len(g.cards)
@@ -116,7 +116,7 @@ def greedy_forests(g):
     return label
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def root_blocks(g, start, nodes):
     """Order the variables of every block so that parents come first; False if a block is not a forest."""
     n = len(g.cards)
@@ -159,7 +159,7 @@ def root_blocks(g, start, nodes):
     return order, parent, link, True
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _position(g, f, i):
     for p in range(g.scope_start[f], g.scope_start[f + 1]):
         if g.scope[p] == i:
@@ -167,7 +167,7 @@ def _position(g, f, i):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _message_up(g, f, i, up, row, labels, held, start, out, work):
     """out = min over variable i of row + factor f, as a function of the parent at position up; others stay fixed."""
     first = g.scope_start[f]
@@ -187,7 +187,7 @@ def _message_up(g, f, i, up, row, labels, held, start, out, work):
     minmarg(g, f, up, held, start, out, work)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise, always):
     """Exact minimum over the variables of one block, noise added to its unaries.  Returns the change of that sum.
 
@@ -208,9 +208,10 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise
     for q in range(len(order)):
         i = order[q]
         row = cost[g.offset[i] : g.offset[i + 1]]
-        row[:] = g.unary[g.offset[i] : g.offset[i + 1]]
+        load_unary(g, i, row)
         if always:
-            row += noise[g.offset[i] : g.offset[i + 1]]
+            for s in range(len(row)):
+                row[s] += noise[g.offset[i] + s]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[a])
             alone = True

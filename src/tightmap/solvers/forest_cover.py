@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.graph import FloatArray, Graph, IntArray
 
 
@@ -26,7 +26,7 @@ class Cover(NamedTuple):
     rho: FloatArray  # (m,) appearance probability of every factor
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _grow(scope_start, scope, n, order):
     """Kruskal: the factors of one maximal forest, preferring those early in ``order``."""
     parent = np.arange(n)
@@ -53,7 +53,7 @@ def _grow(scope_start, scope, n, order):
     return taken
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _eliminate(g, taken, factor, towards):
     """Breadth first from the lowest variable of every component; filled backwards, so that leaves come first."""
     n = len(g.cards)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
@@ -25,7 +25,7 @@ CHUNK = 16  # blocks between two looks at the clock
 FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _near(g, before, after, out):
     """Set out[..., i] for every variable i that changed or shares a factor with one that did."""
     for i in range(len(g.cards)):
@@ -39,7 +39,7 @@ def _near(g, before, after, out):
                         out[k, g.scope[p]] = 1
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _polish(g, start, order, parent, link, family, begin, end, labels, touched, cost, inside, scratch):
     """Minimise the blocks begin..end of a family that hold a touched variable; returns how many improved."""
     improved = 0

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import add_slice
+from tightmap.factors.kernels import add_slice, load_unary
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
 from tightmap.solvers.anneal import typical_change
@@ -45,13 +45,13 @@ TINY = 1e-7  # amplitude of the costs that break ties, relative to a typical cha
 MOST = 255  # labels of one variable in a table
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _noise(random):
     """Gumbel noise, to be subtracted from preferences, that is added to costs."""
     return np.log(-np.log(uniform(random)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def choose_domain(g, labels, region, most, spread, random, domain_start, domain):
     """The labels that a move may use: the present one and the best of the others under noise, ``most`` in all."""
     row = np.empty(g.cards.max())
@@ -65,7 +65,7 @@ def choose_domain(g, labels, region, most, spread, random, domain_start, domain)
                 domain[top + s] = s
             top += c
         else:
-            row[:c] = g.unary[g.offset[i] : g.offset[i + 1]]
+            load_unary(g, i, row)
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
                 add_slice(g, g.adj_factor[a], g.adj_pos[a], labels, row, 1.0)
             for s in range(c):
@@ -83,7 +83,7 @@ def choose_domain(g, labels, region, most, spread, random, domain_start, domain)
     return top
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _minimise(g, labels, count, top, limit, far, stir, heat, random, buffers):
     """Noise, subgraph and its minimum, for the region and the labels that the buffers hold; returns the work done."""
     place, region, domain_start, domain, noise, order, first, others, pool, choice = buffers
@@ -102,7 +102,7 @@ def _minimise(g, labels, count, top, limit, far, stir, heat, random, buffers):
     return work + 500 * count + count * count // 4
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def move(g, labels, centre, size, most, limit, heat, spread, skip, far, stir, random, buffers):
     """Minimise a random subgraph of the ball of ``size`` variables around ``centre`` under noise of amplitude heat."""
     place, region, domain_start, domain = buffers[:4]
@@ -111,12 +111,12 @@ def move(g, labels, centre, size, most, limit, heat, spread, skip, far, stir, ra
     return _minimise(g, labels, count, top, limit, far, stir, heat, random, buffers)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _one_of(values, random):
     return values[int(uniform(random) * len(values))]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def trial(g, labels, hot, table, random, buffers):
     """Disturb a ball (three times in four), settle a wider one by exact moves; sizes are drawn.  Returns the work."""
     n = len(labels)
@@ -142,7 +142,7 @@ def trial(g, labels, hot, table, random, buffers):
     return work
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def warm(g, labels, heat, hot, table, random, buffers):
     """A move over the largest region there is, under noise of amplitude heat; returns the work."""
     centre = int(uniform(random) * len(labels))
@@ -150,7 +150,7 @@ def warm(g, labels, heat, hot, table, random, buffers):
     return move(g, labels, centre, len(buffers[1]), most, table, heat, hot, 0.0, 0.0, 1.0, random, buffers)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def cross(g, labels, other, limit, heat, stir, random, buffers):
     """The best mixture of two labellings over a random subgraph of the variables in which they differ."""
     place, region, domain_start, domain = buffers[:4]

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tightmap.compiled import lean
 from tightmap.factors.kernels import minmarg
 from tightmap.graph import IntArray
-from tightmap.lean import lean
 from tightmap.solvers.cluster_kernels import triplet_product
 from tightmap.solvers.region_kernels import fill
 from tightmap.solvers.regions import STRUCT, TRIPLET, Regions

@@ -12,8 +12,8 @@ import heapq
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.graph import Graph
 
 ORDERS = ("index", "greedy", "rcm")
@@ -37,7 +37,7 @@ def node_order(graph: Graph, name: str) -> npt.NDArray[np.int64]:
     return _greedy(near.indptr.astype(np.int64), near.indices.astype(np.int64))
 
 
-@njit(cache=True)
+@compiled
 def _greedy(start, neighbours):
     """Next is always a variable with the most neighbours already placed, less those still to come (lowest index first).
 

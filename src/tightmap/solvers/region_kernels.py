@@ -2,7 +2,7 @@
 
 Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).
 
-The kernels are lean (see lean.py): neither they nor the factor kernels they call allocate anything.
+The kernels are lean (see compiled.py): neither they nor the factor kernels they call allocate anything.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tightmap.compiled import lean
 from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minmarg
 from tightmap.factors.tabulate import DENSE, POTTS, tabulate
 from tightmap.graph import FloatArray, IntArray
-from tightmap.lean import lean
 from tightmap.solvers.cluster_kernels import (
     restricted_square,
     restricted_triplet,

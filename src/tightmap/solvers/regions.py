@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import workspace
 from tightmap.graph import FloatArray, Graph, IntArray
@@ -225,7 +225,7 @@ def _sequence(n: int, scope_start: IntArray, scope: npt.NDArray, entered: npt.ND
     return ids[np.lexsort((*keys, arity[ids], ranks.max(axis=1), ranks[:, 0]))]
 
 
-@njit(cache=True)
+@compiled
 def _mark(sequence, source, target, out_start, in_start, in_edge, arity, place):
     """Which edges act in which pass, and the weights, as in Kolmogorov 2015."""
     regions = len(in_start) - 1

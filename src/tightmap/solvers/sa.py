@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
@@ -38,7 +38,7 @@ COLD = 0.05  # last temperature of a cycle, relative to its first
 GROWTH = 1.3  # of the length of a cycle
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
     """``sweeps`` sweeps; value = [energy now, lowest at the end of a sweep].  Returns the temperature after them."""
     for _ in range(sweeps):
@@ -56,7 +56,8 @@ def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
                     value[0] += d
         if value[0] < value[1]:
             value[1] = value[0]
-            best[:] = labels
+            for i in range(len(labels)):
+                best[i] = labels[i]
         temperature *= rate
     return temperature
 

@@ -16,8 +16,8 @@ number of threads can share the blocks and the sums are added in one order.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.factors.difference import difference_contract
 from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract
 from tightmap.solvers.simplex import simplex_threshold
@@ -29,7 +29,7 @@ SNAP = 1e-9  # a variable this close to where it is heading arrives
 STILL = 1e-13  # smaller directions are rounding errors
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _advance(g, i, x, grad, r, h, moved, touched, alpha):
     """x_i += alpha r_i and g_i += alpha h_i, for what has changed."""
     o = g.offset[i]
@@ -46,7 +46,7 @@ def _advance(g, i, x, grad, r, h, moved, touched, alpha):
             grad[e] += alpha * h[e]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _plain(o, c, x, r, best):
     """Towards the vertex of the smallest derivative (paper, Algorithm 3)."""
     for s in range(c):
@@ -54,7 +54,7 @@ def _plain(o, c, x, r, best):
     r[o + best] = 1.0 - x[o + best]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _pairwise(o, c, x, grad, r, best):
     """All mass of one label moves to the best one: of the label that gains most by it.
 
@@ -74,7 +74,7 @@ def _pairwise(o, c, x, grad, r, best):
         r[o + worst] = -x[o + worst]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _projected(o, c, x, grad, r, beta, work):
     """Towards the projection of x - beta g (paper, Algorithm 2)."""
     for s in range(c):
@@ -85,7 +85,7 @@ def _projected(o, c, x, grad, r, beta, work):
         r[o + s] = (v if v > 0.0 else 0.0) - x[o + s]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rule, beta, sums):
     """Pass 1: take the step that is pending, then choose the direction of every variable.
 
@@ -142,7 +142,7 @@ def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rul
         sums[b, 2] = square
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
     """Take the pending step without choosing a new direction."""
     n = len(g.cards)
@@ -151,7 +151,7 @@ def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
             _advance(g, i, x, grad, r, h, moved, touched, alpha)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _apply_sum(kind, limit, c, total, row, work):
     """row += (table of differences) total."""
     if kind == POTTS:
@@ -164,7 +164,7 @@ def _apply_sum(kind, limit, c, total, row, work):
         difference_contract(c, c, 1.0, kind == QUADRATIC, limit, total, 0, row, work)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch, sums):
     """Pass 2 for models of pairs: h = H r, with 2 diag(diagonal) added to H; sums[block] = <r, h>.
 
@@ -223,7 +223,7 @@ def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch,
         sums[b, 0] = bend
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
     """Pass 2 for any order: sums[block, q] = E(x + points[q] r) - E(x) of the factors in the block."""
     m = len(g.kind)
@@ -268,7 +268,7 @@ def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
                     sums[b, q] += value - base
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, sums):
     """The gradient at x of every variable that shares a factor with a moved one; sums[block] = <r, change>."""
     n = len(g.cards)

@@ -7,10 +7,10 @@ exact after as many steps as there are pieces in between, in practice two to fiv
 
 from __future__ import annotations
 
-from numba import njit
+from tightmap.compiled import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def simplex_threshold(u, length):
     """The t for which max(u - t, 0) is the projection of u[:length]."""
     top = u[0]

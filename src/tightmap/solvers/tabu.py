@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
@@ -31,13 +31,13 @@ ELITE = 12  # labellings kept for crossing
 WORK = 3_000_000  # cost entries scanned between two looks at the clock
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _random(state):
     """31 random bits."""
     return next_word(state) >> np.uint64(33)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
     """``steps`` moves; value = [energy now, best energy], relative to any constant; best changes when it falls.
 
@@ -80,7 +80,8 @@ def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
         value[0] += least
         if value[0] < value[1] - 1e-9 * (1.0 + abs(value[1])):
             value[1] = value[0]
-            best[:] = labels
+            for i in range(len(labels)):
+                best[i] = labels[i]
             idle = 0
         else:
             idle += 1

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.graph import FloatArray, IntArray
 from tightmap.solvers.base import Labels
 from tightmap.solvers.region_kernels import reparametrised
@@ -55,7 +55,7 @@ def reparametrised_pairs(regions: Regions, neg: FloatArray) -> Pairs:
 # ------------------------------------------------------------------------------------------------- triplets
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _triangles(ends, start, neighbour, edge, most):
     """(T, 3) pairs (ij, ik, jk) of all triangles i < j < k; neighbours are ascending."""
     out = np.empty((1024, 3), np.int64)
@@ -74,7 +74,9 @@ def _triangles(ends, start, neighbour, edge, most):
                         if count >= most:
                             return out[:count]
                         grown = np.empty((2 * count, 3), np.int64)
-                        grown[:count] = out
+                        for c in range(count):
+                            for k in range(3):
+                                grown[c, k] = out[c, k]
                         out = grown
                     out[count, 0] = e
                     out[count, 1] = edge[a]
@@ -85,7 +87,7 @@ def _triangles(ends, start, neighbour, edge, most):
     return out[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _gain(table, start, low, ij, ik, jk, ni, nj, nk):
     """Guaranteed gain of one triplet, and about how many entries were looked at."""
     best = np.inf
@@ -107,7 +109,7 @@ def _gain(table, start, low, ij, ik, jk, ni, nj, nk):
     return best - low[ij] - rest, looked
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _best_triplets(table, start, low, ends, cards, triangles, limit, order, wanted, least, work):
     """Gains of triangles, in the order of their upper limits, until no other can be among the best ``wanted``."""
     gains = np.zeros(len(triangles))
@@ -180,7 +182,7 @@ def best_triplets(
 # ------------------------------------------------------------------------------------------------- cycles
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _strengths(table, start, ends, cards, node_at, least):
     """Projected edges (P',) as (u, v, strength): positive where the sides of u and v prefer to agree."""
     count = 0
@@ -235,7 +237,7 @@ def _strengths(table, start, ends, cards, node_at, least):
     return u[:count], v[:count], strength[:count], origin[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _root(parent, parity, u):
     flip = 0
     while parent[u] != u:
@@ -244,7 +246,7 @@ def _root(parent, parity, u):
     return u, flip
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _odd_cycles(nodes, u, v, strength, order, most):
     """Cycles with an odd number of negative edges, strongest bottleneck first: a spanning forest with parities.
 

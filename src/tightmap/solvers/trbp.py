@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from tightmap.compiled import compiled
 from tightmap.energy import BLOCK, energy, lower_bound, message_offsets
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import minmarg, workspace
@@ -37,7 +38,7 @@ from tightmap.solvers.forest_cover import Cover, forest_cover
 EVERY = 10  # iterations between two bounds and two polished labellings
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _beliefs(g, rho, messages, at, beliefs, labels):
     """b_i of every variable, and its best label."""
     n = len(g.cards)
@@ -58,7 +59,7 @@ def _beliefs(g, rho, messages, at, beliefs, labels):
             labels[i] = best
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@compiled(parallel=True)
 def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
     """New messages of all factors; change is the largest step of each block, level the sum of |message|."""
     m = len(g.kind)
@@ -96,7 +97,7 @@ def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
         level[block] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _eliminate(g, rho, factor, towards, share, messages, at, cost, out_messages, scratch):
     """Dynamic programming on one forest: cost (b_i on entry) is gathered at the roots, and every move is recorded."""
     work = np.empty(scratch)

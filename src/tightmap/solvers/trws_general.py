@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.energy import message_offsets
 from tightmap.factors.difference import difference_minmarg
-from tightmap.factors.kernels import add_slice, minmarg, workspace
+from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
 from tightmap.simd import LANES, get, pointer, put
 from tightmap.solvers.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
@@ -96,7 +96,7 @@ def _make(EXOTIC):
     Compiling those takes longer than solving most models, and few pairwise models need them.
     """
 
-    @njit(cache=True, nogil=True)
+    @compiled
     def half_sweep(g, sweeper, towards, labels, rounding, sums, thread, threads, progress):
         """One thread's share of a pass, forward (towards = 1) or backward (0); sums [chunk] get energy, bound and size.
 
@@ -224,7 +224,7 @@ def blocks(sweeper: Sweeper) -> int:
     return -(-sweeper.need.shape[1] // sweeper.block)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _expand(g, sweeper, offsets, out):
     """A forward pass that also writes down the reparametrisation it ends with, in the layout of the certificate."""
     messages = sweeper.messages
@@ -236,7 +236,7 @@ def _expand(g, sweeper, offsets, out):
     at = np.zeros(2, np.int64)
     for i in sweeper.order:
         c = g.cards[i]
-        total[:c] = g.unary[g.offset[i] : g.offset[i + 1]]
+        load_unary(g, i, total)
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             base = sweeper.start[g.adj_factor[a]]
             for s in range(c):
@@ -268,7 +268,7 @@ def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _collapse(g, sweeper, offsets, given):
     widest = g.cards.max()
     h = np.empty(widest)

@@ -22,8 +22,8 @@ of h above min h + w T have no effect.  All sums that matter are therefore of at
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.simd import (
     LANES,
     cast,
@@ -43,7 +43,7 @@ from tightmap.solvers.trws_grid import CHUNK, FAST, entry, prepare, weight_above
 from tightmap.sync import publish, wait_for
 
 
-@njit(nogil=True, forceinline=True)
+@compiled(forceinline=True)
 def _gather(unary, grid, p, k, out):
     """Float64 unaries of the eight pixels at step k, [label][lane], zero outside the image."""
     S = grid.labels
@@ -58,7 +58,7 @@ def _gather(unary, grid, p, k, out):
                 put(out, s * LANES + l, 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def bound_steps(grid, unary, profile, p, first, last, sums, below, above, a, b, left, up, rise_a, rise_b, theta):
     """Steps last - 1, ..., first of strip p in float64; ``left`` and ``up`` hold the messages of the step before."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across
@@ -123,7 +123,7 @@ def bound_steps(grid, unary, profile, p, first, last, sums, below, above, a, b, 
         sums[p, 0] += gain
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def bound_sweep(grid, unary, profile, sums, rows, thread, threads, progress):
     """This thread's share of the pass.  sums [strip][bound, size]; rows [threads + 1][columns + 14][label], zeros."""
     S, pad = grid.labels, max(grid.window, 0)

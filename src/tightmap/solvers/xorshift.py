@@ -6,8 +6,8 @@ The seed decides everything, on every platform and for every number of threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from tightmap.compiled import compiled
 from tightmap.solvers.base import Context
 
 
@@ -16,7 +16,7 @@ def start_state(context: Context) -> np.ndarray:
     return np.array([context.seed * 2654435761 + 88172645463325252], dtype=np.uint64)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def next_word(state):
     """The next 64 random bits."""
     x = state[0]
@@ -27,7 +27,7 @@ def next_word(state):
     return x * np.uint64(2685821657736338717)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def uniform(state):
     """A number in (0, 1)."""
     return (float(next_word(state) >> np.uint64(12)) + 0.5) / 4503599627370496.0
