@@ -45,24 +45,56 @@ class _LinkedLibrary(JITCodeLibrary):
         self._finalized = True
 
 
-class _LinkedCompiler(_FunctionCompiler):  # type: ignore[misc]
-    """Compiles a function for its compiled callers: no wrappers, no machine code."""
+class _Flags(compiler.Flags):
+    """Numba's flags, which it compares for every operation of a function, with a comparison that is quick."""
 
-    def _compile_core(self, args: Any, return_type: Any) -> Any:
-        flags: Any = compiler.Flags()
+    __slots__ = ()
+    _values: dict[str, Any]
+
+    def __hash__(self) -> int:
+        return _HASH_OF_FLAGS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, compiler.Flags) and self._values == other._values
+
+
+_HASH_OF_FLAGS = hash(compiler.Flags())  # the same for all: it covers the names of the options only
+
+
+class _Compiler(_FunctionCompiler):  # type: ignore[misc]
+    def _translate(self, args: Any, return_type: Any, library: JITCodeLibrary | None, **flag_values: bool) -> Any:
+        flags = _Flags()
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
-        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        target = self.targetdescr.target_context
-        result = compiler.compile_extra(
+        for name, value in flag_values.items():
+            setattr(flags, name, value)
+        return compiler.compile_extra(
             self.targetdescr.typing_context,
-            target,
+            self.targetdescr.target_context,
             self.py_func,
             args=args,
             return_type=return_type,
             flags=flags,
             locals=self.locals,
-            library=_LinkedLibrary(target.codegen(), self.py_func.__qualname__),
+            library=library,
             pipeline_class=self.pipeline_class,
+        )
+
+
+class _EntryCompiler(_Compiler):
+    """Compiles a function that Python calls."""
+
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        return self._translate(args, return_type, None, no_cfunc_wrapper=True)
+
+
+class _LinkedCompiler(_Compiler):
+    """Compiles a function for its compiled callers: no wrappers, no machine code."""
+
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        target = self.targetdescr.target_context
+        library = _LinkedLibrary(target.codegen(), self.py_func.__qualname__)
+        result = self._translate(
+            args, return_type, library, no_compile=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
         )
         # callers find the function by an object that stands for it; Numba asks for a built-in one
         result = result._replace(entry_point=[].append)
@@ -91,6 +123,10 @@ class _Entry(CPUDispatcher):
 
     _cache: Any
 
+    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__(py_func, {}, options)
+        self._compiler = _EntryCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
+
     def compile(self, sig: Any) -> Any:
         with event.trigger_event(PREPARE):
             if not isinstance(self._cache, _PackageCache):
@@ -116,7 +152,7 @@ class Compiled(CPUDispatcher):
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
         super().__init__(py_func, {}, options)
         self._compiler = _LinkedCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
-        self.entry = _Entry(py_func, {}, {**options, "no_cfunc_wrapper": True})
+        self.entry = _Entry(py_func, options)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template(tuple(_widened(kind) for kind in args), kws)
@@ -126,12 +162,22 @@ class Compiled(CPUDispatcher):
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Decorator, with the options of ``numba.njit``; the interpreter's lock is released unless they say otherwise."""
+    """Decorator with the options of ``numba.njit``; releases the interpreter's lock, lets division by zero be infinite.
+
+    ::
+
+        @compiled
+        def total(x): ...
+
+        @compiled(fastmath={"contract"})
+        def product(x): ...
+    """
 
     def decorate(function: Callable[..., Any]) -> Compiled:
-        return Compiled(function, {"nopython": True, "boundscheck": None, "nogil": True, **options})
+        common = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
+        return Compiled(function, {**common, **options})
 
     return decorate if function is None else decorate(function)
 
 
-lean = compiled(_nrt=False, error_model="numpy")
+lean = compiled(_nrt=False)

@@ -67,7 +67,7 @@ def pair_add_slice(g, f, pos, labels, out, scale):
         t += step
 
 
-@compiled(_nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@compiled(_nrt=False, fastmath={"reassoc", "contract", "nsz"})
 def pair_contract(g, f, pos, x, at, out):
     """The vector of the other position is x[at:]."""
     a = g.scope_start[f]
@@ -137,7 +137,7 @@ def dense_add_slice(g, f, pos, labels, out, scale):
         t += step
 
 
-@compiled(_nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@compiled(_nrt=False, fastmath={"reassoc", "contract", "nsz"})
 def dense_contract(g, f, pos, x, start, out, work):
     """Contract all modes but one: trailing modes from the last inwards, then leading ones from the first."""
     a = g.scope_start[f]

@@ -83,7 +83,7 @@ def second_add_slice(g, f, pos, labels, out, scale):
         out[s] += w * (d if d < limit else limit)
 
 
-@compiled(_nrt=False, error_model="numpy", fastmath={"contract", "nsz"})
+@compiled(_nrt=False, fastmath={"contract", "nsz"})
 def second_contract(g, f, pos, x, start, out, work):
     """Sum over the labels of the two other positions, sixteen labels of this one at a time.
 

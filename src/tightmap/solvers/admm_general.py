@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import contract
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.graph import Arrays, Kind
@@ -103,7 +103,7 @@ def factor_ranges(g):
     return out
 
 
-@compiled
+@lean
 def pull(g, form, x, d, i, out, start, work):
     """out = p^d_i, the gradient of F with respect to copy d of variable i, without the unary."""
     c = g.cards[i]
@@ -125,7 +125,7 @@ def pull(g, form, x, d, i, out, start, work):
             out[s] /= form.copies
 
 
-@compiled
+@lean
 def add_unary(g, form, d, i, out):
     """Add copy d's share of the unary of variable i."""
     if form.unary_split or d == 0:
@@ -134,7 +134,7 @@ def add_unary(g, form, d, i, out):
             out[s] += share * g.unary[g.offset[i] + s]
 
 
-@compiled
+@lean
 def _centre(form, x, y, d, at, size, rho, c, p):
     """p (holding p^d) becomes c^d: supplement B, with the sign of p^D corrected.  ``at`` = offset of the variable."""
     last = form.copies - 1
@@ -175,7 +175,7 @@ def _centre(form, x, y, d, at, size, rho, c, p):
             p[s - at] = others / last - scale * (p[s - at] + y[d * size + s] - mean / form.copies)
 
 
-@compiled
+@lean
 def _mark(g, form, dirty, d, i):
     """Everything that reads copy d of variable i: the factors around it, and the variable's other copies."""
     for e in range(form.copies + 1):
@@ -235,7 +235,7 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
     return count
 
 
-@compiled
+@lean
 def _mean(form, x, s, size):
     """Mean over the copies of entry s, which only the symmetric decomposition needs."""
     total = 0.0
@@ -245,7 +245,7 @@ def _mean(form, x, s, size):
     return total / form.copies
 
 
-@compiled
+@lean
 def _disagreement(form, x, d, s, size, mean):
     """By how much entry s of copy d violates its constraint."""
     if form.decomposition == CYCLIC:
@@ -255,7 +255,7 @@ def _disagreement(form, x, d, s, size, mean):
     return x[d * size + s] - mean
 
 
-@compiled
+@lean
 def _multiply_block(g, form, state, b, rho, eps):
     """The multipliers of a block, and its squared violation of the consensus."""
     x, y, dirty = state.x, state.y, state.dirty
@@ -287,12 +287,12 @@ def _multiply_block(g, form, state, b, rho, eps):
     state.residual[last, b] = total
 
 
-@compiled
+@lean
 def _touch(state):
     state.dirty[:] = 1
 
 
-@compiled
+@lean
 def _residual(state):
     total = 0.0
     for d in range(state.residual.shape[0]):
