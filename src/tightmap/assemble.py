@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.graph import Arrays, FloatArray, Graph, IntArray, Kind, PairArrays
 from tightmap.recognise import Piece, Sums
 
@@ -290,7 +290,7 @@ def _scopes(pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray
     return scope_start, np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
-@compiled
+@lean
 def _list_factors(scope_start, scope, fill, factor, position):
     """Write every factor under its variables; fill[i] is the next free place of variable i."""
     for f in range(len(scope_start) - 1):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_value
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, load_unary, minimum, value, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
@@ -32,7 +32,7 @@ BLOCK = 512  # variables or factors per partial sum: fixed, so that results do n
 # ------------------------------------------------------------------------------------------------- labellings
 
 
-@compiled
+@lean
 def labelling_energy(g, labels):
     """Energy of a labelling without the constant."""
     unary = 0.0

@@ -20,7 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
@@ -70,7 +70,7 @@ def give_way(typingctx):
     return types.none(), codegen
 
 
-@compiled
+@lean
 def wait_for(counters, index, value):
     """Return once counters[index] >= value."""
     looks = 0

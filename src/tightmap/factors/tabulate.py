@@ -6,7 +6,7 @@ for as long as it takes to send one message; nothing here is kept.
 
 from __future__ import annotations
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.factors.difference import difference_value
 from tightmap.factors.pattern import IN_ORDER, pattern_rank
 from tightmap.graph import Kind
@@ -20,7 +20,7 @@ PATTERN = int(Kind.PATTERN)
 SPARSE = int(Kind.SPARSE)
 
 
-@compiled
+@lean
 def _tabulate_second(g, f, table):
     a = g.scope_start[f]
     base = g.ints[g.iparam[f]]
@@ -38,7 +38,7 @@ def _tabulate_second(g, f, table):
             x += len(ends)
 
 
-@compiled
+@lean
 def tabulate(g, f, table):
     """table[x] = cost of factor f at the labelling with C-order index x; returns the number of entries.
 

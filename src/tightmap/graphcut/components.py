@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import POTTS, value
 from tightmap.graph import Arrays
 
@@ -24,7 +24,7 @@ def _root(parent, i):
     return i
 
 
-@compiled
+@lean
 def _fuse_components(g, labels, proposal, parent, delta, tolerance):
     n = len(g.cards)
     count = 0

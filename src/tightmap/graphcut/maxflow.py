@@ -22,7 +22,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.graphcut.network import Csr, Grid, arc, back, degree, head, sister
 
 TERMINAL = -1  # the parent is a terminal
@@ -87,7 +87,7 @@ def _touch_nothing(lazy, net, cap, p):
     return None
 
 
-@compiled
+@lean
 def plant(t, term, eps, grow_sink):
     """Start both trees afresh from the terminals.
 
@@ -119,7 +119,7 @@ def plant(t, term, eps, grow_sink):
     t.control[COUNT] = count
 
 
-@compiled
+@lean
 def push_to_neighbours(net, cap, term, eps, lazy):
     """Send what can go from a source node straight to a sink node next to it; returns the flow.
 
@@ -146,7 +146,7 @@ def push_to_neighbours(net, cap, term, eps, lazy):
     return flow
 
 
-@compiled
+@lean
 def run(net, cap, term, eps, t, lazy):
     """Augment until S and T cannot touch any more; returns the flow that was added.
 
@@ -319,7 +319,7 @@ def run(net, cap, term, eps, t, lazy):
     return flow
 
 
-@compiled
+@lean
 def _activate(t, p):
     if t.queued[p] == 0:
         t.queued[p] = 1
@@ -327,14 +327,14 @@ def _activate(t, p):
         t.control[COUNT] += 1
 
 
-@compiled
+@lean
 def _orphan(t, p):
     t.parent[p] = ORPHAN
     t.orphans[t.control[ORPHANS]] = p
     t.control[ORPHANS] += 1
 
 
-@compiled
+@lean
 def repair_nodes(net, term, eps, t, nodes):
     """Make the trees fit again after term[nodes] was changed; ``run`` then continues."""
     for i in range(len(nodes)):
@@ -367,7 +367,7 @@ def repair_nodes(net, term, eps, t, nodes):
         _activate(t, p)
 
 
-@compiled
+@lean
 def repair_arcs(net, cap, eps, t, tails, slots):
     """Make the trees fit again after the capacities of these arcs (and of their sisters) were changed."""
     for i in range(len(tails)):

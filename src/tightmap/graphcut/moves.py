@@ -28,7 +28,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.graphcut.maxflow import pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import POTTS, Edges, pair
@@ -82,7 +82,7 @@ def _touch_move(lazy, net, cap, p):
     return compute
 
 
-@compiled
+@lean
 def _compute_arcs(
     net, cap, p, cards, x, yc, yu, yv, touched, order, state, kind, weight, base, stride, tables, magic
 ):  # fmt: skip
@@ -115,7 +115,7 @@ def _compute_arcs(
         cap[b if p < q else a] = back
 
 
-@compiled
+@lean
 def _compute_all(s, net, cap):
     """Repair and capacities of a first move on label c in one pass: such a move reaches most nodes, and in memory order
     their arcs come many times cheaper than one by one."""
@@ -176,7 +176,7 @@ def _compute_all(s, net, cap):
     s.state[TRUNCATED] += truncated
 
 
-@compiled
+@lean
 def _repair(s, net, since):
     """Shift duals of label c where labels that changed after ``since`` made a capacity negative."""
     c = s.state[LABEL]
@@ -215,7 +215,7 @@ def _repair(s, net, since):
                 hc[v] += shift
 
 
-@compiled
+@lean
 def _mark_sink_side(s, net, cap, term, t):
     """Give side -1 to the free nodes that reach the sink, so that side >= 0 is the largest source side."""
     c = s.state[LABEL]
@@ -242,7 +242,7 @@ def _mark_sink_side(s, net, cap, term, t):
                 count += 1
 
 
-@compiled
+@lean
 def _close(s, net, cap, term, side, least):
     """Put the flow into the duals and switch the touched nodes with side >= least; returns how many."""
     c = s.state[LABEL]
@@ -326,7 +326,7 @@ def move(s, net, cap, term, t, c, since, largest):
     return _close(s, net, cap, term, t.side, least)
 
 
-@compiled
+@lean
 def initial_duals(s, net, y, first, step, h, start, label_step):
     """Split the cost of every edge between its ends so that the invariant holds; all other duals are 0."""
     for u in range(len(s.x)):
@@ -355,7 +355,7 @@ def initial_duals(s, net, y, first, step, h, start, label_step):
                 h[start[u] + label_step * b] -= s.yv[e]
 
 
-@compiled
+@lean
 def proves(s, net, y, first, step, h, start, label_step):
     """Do the duals prove that no labelling is better (Potts edges only)?
 
@@ -403,14 +403,14 @@ def gather(c, flat, first, size, out):
             out[i] = flat[first[i] + c]
 
 
-@compiled
+@lean
 def scatter(c, flat, first, size, values):
     for i in range(len(first)):
         if size[i] > c:
             flat[first[i] + c] = values[i]
 
 
-@compiled
+@lean
 def expand(g, y, first, step, scale, diagonal_of, diagonals, at, out):
     """m_u = y_uv (with the diagonal that was moved to u) and m_v = -y_uv, per factor."""
     m = len(g.kind)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import value
 from tightmap.graph import Arrays, Graph, Kind
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
@@ -95,7 +95,7 @@ def _tabulate(g, f, table):
             table[a * g.cards[j] + b] = value(g, f, labels) / g.weight[f]
 
 
-@compiled
+@lean
 def _move_diagonals(g, diagonal_of, diagonals, unary):
     for e in range(len(g.kind)):
         d = diagonal_of[e]
@@ -158,7 +158,7 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
     return kind, base, np.concatenate(chunks), unary, which, moved
 
 
-@compiled
+@lean
 def _distinct_steps(scope, steps):
     """The differences between the ends of factors, ascending in ``steps``; returns how many, or -1 if too many."""
     count = 0
@@ -178,7 +178,7 @@ def _distinct_steps(scope, steps):
     return count
 
 
-@compiled
+@lean
 def _place(scope, width, steps, right, node, number):
     """Edge numbers on the framed grid; False if a factor joins variables across its border."""
     half = len(steps)
@@ -246,7 +246,7 @@ def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDAr
     return top + float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
 
 
-@compiled
+@lean
 def _by_number(number, scope, cards, kind, weight, base, out_kind, out_weight, out_base, out_stride):
     for f in range(len(number)):
         e = number[f]

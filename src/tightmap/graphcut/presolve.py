@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import value
 from tightmap.graph import Graph, IntArray, Kind
@@ -61,7 +61,7 @@ def kovtun(graph: Graph) -> IntArray:
     return fixed
 
 
-@compiled
+@lean
 def _worst_difference(g, f, position, s, t, alive, labels, limit):
     """min over living labels of the other variables of cost(s) - cost(t); -inf when there are too many to try."""
     a = g.scope_start[f]

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
 from tightmap.graph import Graph
@@ -44,7 +44,7 @@ class Quadratic(NamedTuple):
     error: float  # bound on what rounding did to any value
 
 
-@compiled
+@lean
 def _bits(mask):
     count = 0
     while mask:
@@ -53,7 +53,7 @@ def _bits(mask):
     return count
 
 
-@compiled
+@lean
 def _negative(c, mask, extra, ids, d, linear, first, second, weight, at):
     """-c * (prod of mask) * (binary variable ``extra`` if >= 0) with one auxiliary; at = [variables, pairs]."""
     w = at[0]
@@ -71,7 +71,7 @@ def _negative(c, mask, extra, ids, d, linear, first, second, weight, at):
     at[1] = e
 
 
-@compiled
+@lean
 def _hocr(c, mask, coef, ids, d, linear, first, second, weight, at):
     """c * (prod of mask), c > 0; the pairs go to the local coefficients."""
     degree = _bits(mask)
@@ -92,7 +92,7 @@ def _hocr(c, mask, coef, ids, d, linear, first, second, weight, at):
                 at[1] += 1
 
 
-@compiled
+@lean
 def reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at):
     """Add a table of multilinear coefficients (bit k of the index = variable ids[k]) to the quadratic function."""
     size = 1 << d
@@ -161,7 +161,7 @@ def _pair_cost(kind, weight, params, at, wide, s, t):
     return weight * min(d, params[at])
 
 
-@compiled
+@lean
 def _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
     """Reduce one factor of any kind.  ``mixed`` equals x, before and after."""
     d = 0

@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.graphcut.network import degree, edge, head
 from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, QUADRATIC, PairModel, pair
 
 
-@compiled
+@lean
 def _settle(net, cards, m, start, unary, settled, queue, queued):
     """Settle what can be; unaries take in the edges of settled variables, whose weights become 0.  Returns how many."""
     kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
@@ -86,7 +86,7 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
     return found
 
 
-@compiled
+@lean
 def _ahead_of_linear(net, p, a, cards, m, start, unary, settled):
     """The same question where truncated linear edges hold more against far labels than against near ones."""
     kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.graphcut.maxflow import COUNT, NONE, TERMINAL, new_trees, run
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import PairModel, pair
@@ -27,7 +27,7 @@ from tightmap.graphcut.pairwise import PairModel, pair
 WORK = 2_000_000  # members visited before the kernel returns
 
 
-@compiled
+@lean
 def _network(net, m, cards, start, unary, x, a, b, members, member, cap, term):
     """Members, capacities and terminals of the swap of a and b; returns how many, or -1 where it is no cut."""
     kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
@@ -73,7 +73,7 @@ def _network(net, m, cards, start, unary, x, a, b, members, member, cap, term):
     return count
 
 
-@compiled
+@lean
 def _cut(net, count, members, member, x, b, cap, term, t, rounding):
     """Is there a cheaper exchange?  The trees then say which."""
     zero = term[0] - term[0]
@@ -126,7 +126,7 @@ def _cut(net, count, members, member, x, b, cap, term, t, rounding):
     return now - flow > rounding * now
 
 
-@compiled
+@lean
 def _swaps(net, m, cards, start, unary, x, cap, term, t, pairs, tried, mark, members, member, control, rounding):
     """Swaps from pair control[0] on, until the last one, a pair that is no cut, or enough work for one call."""
     work = 0

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.simd import (
     LANES,
     choose_less,
@@ -159,7 +159,7 @@ def grid_place(plan: GridPlan, flat: npt.NDArray[np.floating], x: npt.NDArray[np
         _columns(plan, flat)[first : first + len(x) // plan.width, -1, LANES - extra :, 0] = 1
 
 
-@compiled
+@lean
 def grid_touch(state):
     """Forget what is cached (after a change of rho or of the unaries)."""
     state.dirty1[:] = 1
@@ -212,7 +212,7 @@ def _gather(plan, source, base, wbase, g):
     return total * splat(plan.top)
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _filtered(plan, g, at, total):
     """(V z)(s) of eight columns, where z(s) is at g[at]."""
     v = total - splat(plan.taps[0]) * load(g, at)
@@ -221,7 +221,7 @@ def _filtered(plan, g, at, total):
     return v
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _newton(plan, state, base, p):
     """Thresholds of eight vectors by Newton's method, from the best of three lower bounds."""
     labels = plan.labels
@@ -255,7 +255,7 @@ def _newton(plan, state, base, p):
     return tau
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _phase1(plan, state, base, wbase, inverse, g, p):
     """Projected vectors of eight columns, to p; returns their squared distances from x1."""
     labels = plan.labels
@@ -279,7 +279,7 @@ def _phase1(plan, state, base, wbase, inverse, g, p):
     return change
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _phase2(plan, state, base, wbase, inverse, relax, g, p):
     """Second copies of eight columns, to p; returns their squared changes plus squared distances from x1."""
     zero = splat(plan.one - plan.one)
@@ -299,7 +299,7 @@ def _phase2(plan, state, base, wbase, inverse, relax, g, p):
     return change
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _accept1(plan, state, base, eps, change, p):
     """x1 takes the columns that moved by more than eps."""
     for s in range(plan.labels):
@@ -307,7 +307,7 @@ def _accept1(plan, state, base, eps, change, p):
         store(state.x1, line, choose_less(eps, change, load(p, s * LANES), load(state.x1, line)))
 
 
-@compiled(forceinline=True, fastmath=_FUSE)
+@compiled(_nrt=False, forceinline=True, fastmath=_FUSE)
 def _accept2(plan, state, base, rho, relax, eps, change, p):
     """x2 and the multipliers of the columns that moved by more than eps."""
     mix, keep, step = splat(relax), splat(plan.one - relax), splat(rho)
@@ -391,7 +391,7 @@ def _strip(plan, state, rho, relax, eps, lo, hi, edges):
     return work
 
 
-@compiled
+@lean
 def _total(state):
     total = 0.0
     for phase in range(2):

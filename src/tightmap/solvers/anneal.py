@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import workspace
@@ -36,7 +36,7 @@ FUSE = 0.1  # temperature, relative to the hottest, below which regions are wort
 SETTLE = 6  # forests in a row without improvement that end the descent of a cycle
 
 
-@compiled
+@lean
 def _find(root, i):
     while root[i] != i:
         root[i] = root[root[i]]

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import add_slice, contract, load_unary, workspace
@@ -33,7 +33,7 @@ TIE = 1e-12  # relative: a cost that differs by less than rounding is not a desc
 BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
 
 
-@compiled
+@lean
 def _push_neighbours(g, i, dirty):
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
         f = int(g.adj_factor[a])
@@ -79,7 +79,7 @@ def descend(g, labels, dirty, order, begin, end):
     return changed
 
 
-@compiled
+@lean
 def initial_costs(g, labels, cost):
     """cost[offset[i] + s]: energy of label s at i given the labels of the others."""
     for i in range(len(g.cards)):
@@ -89,7 +89,7 @@ def initial_costs(g, labels, cost):
             add_slice(g, int(g.adj_factor[a]), int(g.adj_pos[a]), labels, row, 1.0)
 
 
-@compiled
+@lean
 def descend_incremental(g, labels, dirty, order, begin, end, cost):
     """As descend, with the costs of all variables kept up to date: a flip touches only the factors around it."""
     changed = 0

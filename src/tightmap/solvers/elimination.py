@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import add_slice, load_unary, value
 from tightmap.solvers.xorshift import uniform
 
@@ -26,12 +26,12 @@ ONE = np.uint64(1)
 DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
 
 
-@compiled
+@lean
 def _lowest(word):
     return _BITS[((word & (~word + ONE)) * DEBRUIJN) >> np.uint64(58)]
 
 
-@compiled
+@lean
 def ball(g, centre, size, skip, random, place, region):
     """Breadth first from ``centre``: fills ``region``, sets place[i] to the place in it, returns the count.
 

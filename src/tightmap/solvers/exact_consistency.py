@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.solvers.exact_store import (
     ARC,
     ARCS,
@@ -44,7 +44,7 @@ from tightmap.solvers.exact_store import (
 from tightmap.solvers.exact_wide import gather
 
 
-@compiled
+@lean
 def supports_of_neighbours(net, s, j):
     """Arc consistency of all neighbours of j towards j, whose labels changed."""
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
@@ -93,7 +93,7 @@ def supports_of_neighbours(net, s, j):
             raised(s, i)
 
 
-@compiled
+@lean
 def full_supports(net, s, v, onward):
     """Extend from j what labels of i need, then project to i: from v to all before it, or from all others to v."""
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
@@ -172,7 +172,7 @@ def full_supports(net, s, v, onward):
     s.number[WORK] += work
 
 
-@compiled
+@lean
 def has_existential_support(net, s, i):
     """Whether a label of i is free of cost together with a label of every neighbour; it is noted."""
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
@@ -216,7 +216,7 @@ def has_existential_support(net, s, i):
     return False
 
 
-@compiled
+@lean
 def ask_neighbours(net, s):
     """Existential supports may be lost at variables whose unary rose and at neighbours after them."""
     for j in range(len(net.node) - 1):
@@ -228,7 +228,7 @@ def ask_neighbours(net, s):
                     s.flag[EXIST, net.arc[arc, TO]] = 1
 
 
-@compiled
+@lean
 def propagate(net, s):
     """Establish the consistencies; False when the subproblem holds nothing below the upper bound.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.solvers.exact_consistency import propagate
 from tightmap.solvers.exact_store import (
     ARC,
@@ -70,13 +70,13 @@ class Tree(NamedTuple):
     owner: npt.NDArray[np.int32]  # variable of every label
 
 
-@compiled
+@lean
 def before(heap, bound, node, k):
     """Smallest bound on top; of equal ones the latest, which is the deepest."""
     return bound < heap[k, 0] or (bound == heap[k, 0] and node > heap[k, 1])
 
 
-@compiled
+@lean
 def heap_push(t, c, bound, node):
     heap = t.heap
     k = c[OPEN]
@@ -90,7 +90,7 @@ def heap_push(t, c, bound, node):
     heap[k, 1] = node
 
 
-@compiled
+@lean
 def heap_pop(t, c):
     """Remove the top and return its node."""
     heap = t.heap
@@ -113,7 +113,7 @@ def heap_pop(t, c):
     return node
 
 
-@compiled
+@lean
 def cost_of(net, labels):
     """Cost of a labelling by the functions as they were given."""
     total = np.int64(0)
@@ -132,7 +132,7 @@ def cost_of(net, labels):
     return total
 
 
-@compiled
+@lean
 def choose(net, s):
     """The decision to try next, or -1 when every variable has one label."""
     n = len(net.node) - 1
@@ -192,7 +192,7 @@ def choose(net, s):
     return 4 * (o + np.int64(y)) + (IS_AT_MOST if x <= y else IS_ABOVE)
 
 
-@compiled
+@lean
 def decide(net, s, t, what):
     """Apply a decision; False when it contradicts the domain."""
     at, kind = what >> 2, what & 3
@@ -221,7 +221,7 @@ def decide(net, s, t, what):
     return s.value[k] > 0
 
 
-@compiled
+@lean
 def close_burst(s, t, node, depth, floor, alive):
     """Put what is still open of a dive into the heap; ``alive``: the end of the dive itself is open too."""
     c = s.number
@@ -241,7 +241,7 @@ def close_burst(s, t, node, depth, floor, alive):
         heap_push(t, c, max(s.value[0], floor), at)
 
 
-@compiled
+@lean
 def burst(net, s, t, work):
     """One burst of the search; returns CLOSED, PAUSED or FULL."""
     c = s.number

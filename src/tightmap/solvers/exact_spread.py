@@ -7,12 +7,12 @@ costs as they then are.  Its bound is that of a good dual of the linear relaxati
 
 from __future__ import annotations
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.solvers.exact_store import ARCS, BACK, HUGE, NEAR, OFF, ROW, SHIFT, TO, WORK, put, settle
 from tightmap.solvers.exact_wide import living_tuples, project
 
 
-@compiled
+@lean
 def spread(net, s, forward):
     """One pass: each variable gathers all that its functions can give, keeps the minimum in c0 and lends equal shares
     to the functions that lead on.  False when c0 reaches the upper bound.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
     scratch: Ints  # (3, .)
 
 
-@compiled
+@lean
 def put(s, k, v):
     """Change one number, noting the old one once per level."""
     if s.stamp[k] != s.number[LEVEL]:
@@ -66,7 +66,7 @@ def put(s, k, v):
     s.value[k] = v
 
 
-@compiled
+@lean
 def undo(s, mark):
     """Back to where the trail was ``mark`` long; a new level begins."""
     for t in range(s.number[TOP] - 1, mark - 1, -1):
@@ -78,7 +78,7 @@ def undo(s, mark):
             s.flag[k, i] = 0
 
 
-@compiled
+@lean
 def raised(s, i):
     """A label of i that was free of cost is no more."""
     s.flag[DIRECTED, i] = 1
@@ -86,7 +86,7 @@ def raised(s, i):
     s.flag[LOOSE, i] = 1
 
 
-@compiled
+@lean
 def drop(net, s, i, x):
     """Remove label x of variable i."""
     o = net.node[i, OFF]

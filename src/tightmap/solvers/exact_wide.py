@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.solvers.exact_store import CULPRIT, HUGE, OFF, WIDE, WORK, put, raised
 
 
-@compiled
+@lean
 def living_tuples(net, s, f):
     """Tuples of living labels of a wide function, or 0 when there are too many to look at."""
     total = 1
@@ -19,7 +19,7 @@ def living_tuples(net, s, f):
     return total
 
 
-@compiled
+@lean
 def project(net, s, f, position):
     """Project a wide function to one of its variables; whether that gained."""
     value, domain, slot, tables = s.value, s.domain[0], net.slot, net.tables
@@ -75,7 +75,7 @@ def project(net, s, f, position):
     return gained
 
 
-@compiled
+@lean
 def gather(net, s, f, extend):
     """Project a wide function to its variables, the first free one first; ``extend``: it takes their unaries before."""
     if living_tuples(net, s, f) == 0:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import add_slice, load_unary, minmarg, value, workspace
 from tightmap.graph import Graph
@@ -159,7 +159,7 @@ def root_blocks(g, start, nodes):
     return order, parent, link, True
 
 
-@compiled
+@lean
 def _position(g, f, i):
     for p in range(g.scope_start[f], g.scope_start[f + 1]):
         if g.scope[p] == i:
@@ -167,7 +167,7 @@ def _position(g, f, i):
     return -1
 
 
-@compiled
+@lean
 def _message_up(g, f, i, up, row, labels, held, start, out, work):
     """out = min over variable i of row + factor f, as a function of the parent at position up; others stay fixed."""
     first = g.scope_start[f]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.energy import energy
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
@@ -25,7 +25,7 @@ CHUNK = 16  # blocks between two looks at the clock
 FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
 
 
-@compiled
+@lean
 def _near(g, before, after, out):
     """Set out[..., i] for every variable i that changed or shares a factor with one that did."""
     for i in range(len(g.cards)):

@@ -7,14 +7,14 @@ around one variable.
 
 from __future__ import annotations
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.factors.kernels import DENSE, POTTS, add_slice
 from tightmap.graph import Kind
 
 PN_POTTS = int(Kind.PN_POTTS)
 
 
-@compiled
+@lean
 def _change_table(g, f, pos, labels, cost, s):
     """A table of any order: the costs of the others change by the difference of two of its lines."""
     first = g.scope_start[f]
@@ -42,7 +42,7 @@ def _change_table(g, f, pos, labels, cost, s):
         stride *= c
 
 
-@compiled
+@lean
 def _change_pn(g, f, i, labels, cost, s):
     """P^n-Potts: j is concerned only when all but i and j share a label, and only at that label."""
     first = g.scope_start[f]
@@ -67,7 +67,7 @@ def _change_pn(g, f, i, labels, cost, s):
                 cost[g.offset[j] + common] -= g.weight[f] * (g.params[g.param[f]] - g.params[g.param[f] + 1 + common])
 
 
-@compiled
+@lean
 def change_label(g, labels, cost, i, s):
     """Give variable i the label s, another than it has, and bring the costs of its neighbours up to date."""
     now = labels[i]

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import add_slice, load_unary
@@ -45,7 +45,7 @@ TINY = 1e-7  # amplitude of the costs that break ties, relative to a typical cha
 MOST = 255  # labels of one variable in a table
 
 
-@compiled
+@lean
 def _noise(random):
     """Gumbel noise, to be subtracted from preferences, that is added to costs."""
     return np.log(-np.log(uniform(random)))
@@ -111,7 +111,7 @@ def move(g, labels, centre, size, most, limit, heat, spread, skip, far, stir, ra
     return _minimise(g, labels, count, top, limit, far, stir, heat, random, buffers)
 
 
-@compiled
+@lean
 def _one_of(values, random):
     return values[int(uniform(random) * len(values))]
 

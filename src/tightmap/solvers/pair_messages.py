@@ -18,7 +18,7 @@ DENSE, POTTS, QUADRATIC = int(Kind.DENSE), int(Kind.POTTS), int(Kind.QUADRATIC)
 FAST = {"contract", "nsz"}
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def lowest(h, c):
     """min h(0), ..., h(c - 1)."""
     if c >= LANES:
@@ -33,7 +33,7 @@ def lowest(h, c):
     return low
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def add_to(total, messages, base, c):
     """total += messages[base : base + c]; returns the largest absolute value added."""
     largest = 0.0
@@ -45,7 +45,7 @@ def add_to(total, messages, base, c):
     return largest
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def _potts(w, h, c, d, out):
     if w >= 0.0:
         cap = lowest(h, c) + w
@@ -72,7 +72,7 @@ def _potts(w, h, c, d, out):
         put(out, t, other)
 
 
-@compiled(forceinline=True, fastmath=FAST)
+@compiled(_nrt=False, forceinline=True, fastmath=FAST)
 def _dense_from_first(table, base, w, h, c, d, out):
     """out(t) = min_s h(s) + w table[s, t]: row after row."""
     if d >= LANES:
@@ -94,7 +94,7 @@ def _dense_from_first(table, base, w, h, c, d, out):
                 put(out, t, v)
 
 
-@compiled(forceinline=True, fastmath=FAST)
+@compiled(_nrt=False, forceinline=True, fastmath=FAST)
 def _dense_from_second(table, base, w, h, c, d, out):
     """out(t) = min_s h(s) + w table[t, s]: a minimum along every row."""
     weight = splat(w)
@@ -113,7 +113,7 @@ def _dense_from_second(table, base, w, h, c, d, out):
             put(out, t, low)
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def plain_message(kind, p, params, param, w, h, c, d, out):
     """The message of a Potts or dense edge from the variable at position p (c labels, vector h) to the other (d)."""
     if kind == POTTS:
@@ -124,7 +124,7 @@ def plain_message(kind, p, params, param, w, h, c, d, out):
         _dense_from_second(params, param, w, h, c, d, out)
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def add_plain_row(kind, p, params, param, w, other, c, d, cost):
     """cost(s) += cost of an edge of kind 0 to 3 between label s of the variable at position p and label ``other``."""
     if kind == DENSE:

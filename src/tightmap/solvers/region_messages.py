@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.graph import FloatArray
 from tightmap.solvers.regions import Regions, build_regions
 
@@ -31,14 +31,14 @@ def carry(old: Regions, messages: FloatArray, new: Regions) -> FloatArray:
     return out
 
 
-@compiled
+@lean
 def _copy(old, start, new, to, length):
     for e in range(len(start)):
         for s in range(length[e]):
             new[to[e] + s] = old[start[e] + s]
 
 
-@compiled
+@lean
 def _inside(d, part, whole):
     """Are all variables of region ``part`` in region ``whole``?"""
     for p in range(d.scope_start[part], d.scope_start[part + 1]):
@@ -50,7 +50,7 @@ def _inside(d, part, whole):
     return True
 
 
-@compiled
+@lean
 def _push(cards, d, out, sources, targets, starts, messages, digits):
     """Add messages from regions to parts of them, along edges: down through regions that lie between."""
     for k in range(len(sources)):

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
@@ -38,7 +38,7 @@ COLD = 0.05  # last temperature of a cycle, relative to its first
 GROWTH = 1.3  # of the length of a cycle
 
 
-@compiled
+@lean
 def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
     """``sweeps`` sweeps; value = [energy now, lowest at the end of a sweep].  Returns the temperature after them."""
     for _ in range(sweeps):

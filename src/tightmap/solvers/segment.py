@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_contract
 from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract
 from tightmap.solvers.simplex import simplex_threshold
@@ -29,7 +29,7 @@ SNAP = 1e-9  # a variable this close to where it is heading arrives
 STILL = 1e-13  # smaller directions are rounding errors
 
 
-@compiled
+@lean
 def _advance(g, i, x, grad, r, h, moved, touched, alpha):
     """x_i += alpha r_i and g_i += alpha h_i, for what has changed."""
     o = g.offset[i]
@@ -46,7 +46,7 @@ def _advance(g, i, x, grad, r, h, moved, touched, alpha):
             grad[e] += alpha * h[e]
 
 
-@compiled
+@lean
 def _plain(o, c, x, r, best):
     """Towards the vertex of the smallest derivative (paper, Algorithm 3)."""
     for s in range(c):
@@ -54,7 +54,7 @@ def _plain(o, c, x, r, best):
     r[o + best] = 1.0 - x[o + best]
 
 
-@compiled
+@lean
 def _pairwise(o, c, x, grad, r, best):
     """All mass of one label moves to the best one: of the label that gains most by it.
 
@@ -74,7 +74,7 @@ def _pairwise(o, c, x, grad, r, best):
         r[o + worst] = -x[o + worst]
 
 
-@compiled
+@lean
 def _projected(o, c, x, grad, r, beta, work):
     """Towards the projection of x - beta g (paper, Algorithm 2)."""
     for s in range(c):
@@ -142,7 +142,7 @@ def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rul
         sums[b, 2] = square
 
 
-@compiled
+@lean
 def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
     """Take the pending step without choosing a new direction."""
     n = len(g.cards)
@@ -151,7 +151,7 @@ def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
             _advance(g, i, x, grad, r, h, moved, touched, alpha)
 
 
-@compiled
+@lean
 def _apply_sum(kind, limit, c, total, row, work):
     """row += (table of differences) total."""
     if kind == POTTS:

@@ -7,10 +7,10 @@ exact after as many steps as there are pieces in between, in practice two to fiv
 
 from __future__ import annotations
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 
 
-@compiled
+@lean
 def simplex_threshold(u, length):
     """The t for which max(u - t, 0) is the projection of u[:length]."""
     top = u[0]

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
@@ -31,13 +31,13 @@ ELITE = 12  # labellings kept for crossing
 WORK = 3_000_000  # cost entries scanned between two looks at the clock
 
 
-@compiled
+@lean
 def _random(state):
     """31 random bits."""
     return next_word(state) >> np.uint64(33)
 
 
-@compiled
+@lean
 def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
     """``steps`` moves; value = [energy now, best energy], relative to any constant; best changes when it falls.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import compiled, lean
 from tightmap.graph import FloatArray, IntArray
 from tightmap.solvers.base import Labels
 from tightmap.solvers.region_kernels import reparametrised
@@ -87,7 +87,7 @@ def _triangles(ends, start, neighbour, edge, most):
     return out[:count]
 
 
-@compiled
+@lean
 def _gain(table, start, low, ij, ik, jk, ni, nj, nk):
     """Guaranteed gain of one triplet, and about how many entries were looked at."""
     best = np.inf
@@ -237,7 +237,7 @@ def _strengths(table, start, ends, cards, node_at, least):
     return u[:count], v[:count], strength[:count], origin[:count]
 
 
-@compiled
+@lean
 def _root(parent, parity, u):
     flip = 0
     while parent[u] != u:

@@ -169,7 +169,7 @@ def set_messages(grid: Strips, right: npt.NDArray, down: npt.NDArray) -> None:
     across[: len(down[LANES - 1 :: LANES])] = down[LANES - 1 :: LANES]
 
 
-@compiled(fastmath=FAST, forceinline=True)
+@compiled(_nrt=False, fastmath=FAST, forceinline=True)
 def prepare(h, labels, pad, window, profile, weight, rises):
     """What a message needs before its entries can be read off: weighted steps, or the two sweeps."""
     if window >= 0:
@@ -185,7 +185,7 @@ def prepare(h, labels, pad, window, profile, weight, rises):
             store(h, (pad + s) * LANES, before)
 
 
-@compiled(fastmath=FAST, forceinline=True)
+@compiled(_nrt=False, fastmath=FAST, forceinline=True)
 def entry(h, t, pad, window, rises, lowest, cap):
     """Entry t of the message, min_s h(s) + weight * cost(|s - t|), less its minimum (which is min h)."""
     value = minimum(load(h, (pad + t) * LANES), cap)
@@ -195,7 +195,7 @@ def entry(h, t, pad, window, rises, lowest, cap):
     return value - lowest
 
 
-@compiled(fastmath=FAST, forceinline=True)
+@compiled(_nrt=False, fastmath=FAST, forceinline=True)
 def weight_above(grid, p, k):
     """Weights of the edges to the upper neighbours of the eight pixels at step k."""
     above = 0.0
@@ -204,7 +204,7 @@ def weight_above(grid, p, k):
     return shift_up(load(grid.weight_down, (p * grid.steps + k) * LANES), above)
 
 
-@compiled(fastmath=FAST, forceinline=True)
+@compiled(_nrt=False, fastmath=FAST, forceinline=True)
 def _pair(s, other, weight, truncation, quadratic):
     """weight * cost of the difference between label s and eight labels."""
     d = maximum(s - other, other - s)
@@ -213,7 +213,7 @@ def _pair(s, other, weight, truncation, quadratic):
     return weight * minimum(d, truncation)
 
 
-@compiled(fastmath=FAST, forceinline=True)
+@compiled(_nrt=False, fastmath=FAST, forceinline=True)
 def _round(grid, p, k, forward, energies):
     """Label eight pixels, given the labels chosen before and the messages of the other neighbours."""
     S, right, down, across, chosen = grid.labels, grid.right, grid.down, grid.across, grid.chosen
@@ -257,7 +257,7 @@ def _round(grid, p, k, forward, energies):
     store(energies, p * LANES, load(energies, p * LANES) + cast(paid, energies))
 
 
-@compiled(fastmath=FAST)
+@compiled(_nrt=False, fastmath=FAST)
 def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
     """Steps first, ..., last - 1 of strip p, sending to the right and down."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across
@@ -301,7 +301,7 @@ def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b
             put(across, out + t, lane(v, LANES - 1))
 
 
-@compiled(fastmath=FAST)
+@compiled(_nrt=False, fastmath=FAST)
 def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
     """Steps last - 1, ..., first of strip p, sending to the left and up."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across

@@ -43,7 +43,7 @@ from tightmap.solvers.trws_grid import CHUNK, FAST, entry, prepare, weight_above
 from tightmap.sync import publish, wait_for
 
 
-@compiled(forceinline=True)
+@compiled(_nrt=False, forceinline=True)
 def _gather(unary, grid, p, k, out):
     """Float64 unaries of the eight pixels at step k, [label][lane], zero outside the image."""
     S = grid.labels
@@ -58,7 +58,7 @@ def _gather(unary, grid, p, k, out):
                 put(out, s * LANES + l, 0.0)
 
 
-@compiled(fastmath=FAST)
+@compiled(_nrt=False, fastmath=FAST)
 def bound_steps(grid, unary, profile, p, first, last, sums, below, above, a, b, left, up, rise_a, rise_b, theta):
     """Steps last - 1, ..., first of strip p in float64; ``left`` and ``up`` hold the messages of the step before."""
     S, right, down, across = grid.labels, grid.right, grid.down, grid.across

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled
+from tightmap.compiled import lean
 from tightmap.solvers.base import Context
 
 
@@ -16,7 +16,7 @@ def start_state(context: Context) -> np.ndarray:
     return np.array([context.seed * 2654435761 + 88172645463325252], dtype=np.uint64)
 
 
-@compiled
+@lean
 def next_word(state):
     """The next 64 random bits."""
     x = state[0]
@@ -27,7 +27,7 @@ def next_word(state):
     return x * np.uint64(2685821657736338717)
 
 
-@compiled
+@lean
 def uniform(state):
     """A number in (0, 1)."""
     return (float(next_word(state) >> np.uint64(12)) + 0.5) / 4503599627370496.0
