@@ -60,7 +60,8 @@ class Run(ABC):
     def extend(self, clusters: Sequence[tuple[int, ...]]) -> None:
         """Go on with the same messages on a larger region graph."""
         old = self.regions
-        fresh = [c for c in clusters if c not in set(old.clusters)]
+        known = set(old.clusters)
+        fresh = [c for c in clusters if c not in known]
         self.regions = build_regions(old.graph, old.edges, (*old.clusters, *fresh), old.order)
         self.neg = carry(old, self.neg, self.regions)
         self.buffers = make_buffers(self.regions)

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.compiled import compiled, lean
 from tightmap.graph import FloatArray, IntArray
@@ -24,6 +25,7 @@ from tightmap.solvers.regions import Regions
 
 WORK = 200_000_000  # table entries that one search may look at
 MOST_TRIANGLES = 4_000_000
+LONGEST = 64  # nodes of a cycle
 
 
 class Pairs(NamedTuple):
@@ -237,84 +239,118 @@ def _strengths(table, start, ends, cards, node_at, least):
     return u[:count], v[:count], strength[:count], origin[:count]
 
 
+class Forest(NamedTuple):
+    """A spanning forest that grows by edges; every node knows its way to the root of its tree."""
+
+    tree: IntArray  # (nodes,) number of the tree
+    size: IntArray  # (trees,) nodes
+    up: IntArray  # (nodes,) parent, -1 at a root
+    depth: IntArray
+    flip: npt.NDArray[np.uint8]  # parity of the negative edges up to the root
+    head: IntArray  # (nodes,) edges of the forest as linked lists
+    link: IntArray  # (2 nodes,)
+    other: IntArray
+    sign: npt.NDArray[np.uint8]
+    queue: IntArray  # (nodes,) scratch
+
+
 @lean
-def _root(parent, parity, u):
-    flip = 0
-    while parent[u] != u:
-        flip ^= parity[u]
-        u = parent[u]
-    return u, flip
+def _join(forest, filled, a, b, negative):
+    """Add the edge (a, b): the smaller of the two trees is hung, newly rooted, below the other one's node."""
+    if forest.size[forest.tree[a]] > forest.size[forest.tree[b]]:
+        a, b = b, a
+    forest.size[forest.tree[b]] += forest.size[forest.tree[a]]
+    forest.up[a] = b
+    forest.depth[a] = forest.depth[b] + 1
+    forest.flip[a] = forest.flip[b] ^ negative
+    forest.tree[a] = forest.tree[b]
+    forest.queue[0] = a
+    begin, end = 0, 1
+    while begin < end:
+        x = forest.queue[begin]
+        begin += 1
+        l = forest.head[x]
+        while l >= 0:
+            y = forest.other[l]
+            if y != forest.up[x]:
+                forest.up[y] = x
+                forest.depth[y] = forest.depth[x] + 1
+                forest.flip[y] = forest.flip[x] ^ forest.sign[l]
+                forest.tree[y] = forest.tree[b]
+                forest.queue[end] = y
+                end += 1
+            l = forest.link[l]
+    for _ in range(2):
+        forest.other[filled] = b
+        forest.sign[filled] = negative
+        forest.link[filled] = forest.head[a]
+        forest.head[a] = filled
+        filled += 1
+        a, b = b, a
+
+
+@lean
+def _path(forest, a, b, out, at, most):
+    """Write the nodes from b to a within their tree to out[at:]; returns how many, 0 for more than ``most``."""
+    x, y = a, b
+    steps = 1
+    while x != y:
+        if forest.depth[x] >= forest.depth[y]:
+            x = forest.up[x]
+        else:
+            y = forest.up[y]
+        steps += 1
+        if steps > most:
+            return 0
+    count = 0
+    while b != y:
+        out[at + count] = b
+        b = forest.up[b]
+        count += 1
+    out[at + count] = y
+    last = at + steps - 1
+    while a != x:
+        out[last] = a
+        a = forest.up[a]
+        last -= 1
+    return steps
 
 
 @compiled
-def _odd_cycles(nodes, u, v, strength, order, most):
+def _odd_cycles(forest, u, v, strength, order, most):
     """Cycles with an odd number of negative edges, strongest bottleneck first: a spanning forest with parities.
 
     An edge whose ends are connected with the wrong parity closes such a cycle with the path in the forest.  Returns
     the cycles one after the other, their starts and their bottlenecks.
     """
-    parent = np.arange(nodes)  # union by size, so that paths to the root are short
-    parity = np.zeros(nodes, np.uint8)
-    size = np.ones(nodes, np.int64)
-    head = np.full(nodes, -1, np.int64)  # the forest itself, as linked lists
-    link = np.full(2 * nodes, -1, np.int64)
-    other = np.empty(2 * nodes, np.int64)
-    filled = 0
-    cycles = np.empty(64 * most, np.int64)
+    cycles = np.empty(LONGEST * (most + 1), np.int64)
     start = np.zeros(most + 1, np.int64)
     bottleneck = np.zeros(most)
-    found = 0
-    seen = np.full(nodes, -1, np.int64)
-    before = np.empty(nodes, np.int64)
-    queue = np.empty(nodes, np.int64)
-    searches = 0
+    found, filled, searches = 0, 0, 0
     for k in order:
         a, b = u[k], v[k]
         negative = 1 if strength[k] < 0.0 else 0
-        ra, fa = _root(parent, parity, a)
-        rb, fb = _root(parent, parity, b)
-        if ra != rb:
-            if size[ra] > size[rb]:
-                ra, rb = rb, ra
-            parent[ra] = rb
-            parity[ra] = fa ^ fb ^ negative
-            size[rb] += size[ra]
-            for x, y in ((a, b), (b, a)):
-                other[filled] = y
-                link[filled] = head[x]
-                head[x] = filled
-                filled += 1
-        elif fa ^ fb != negative:
+        if forest.tree[a] != forest.tree[b]:
+            _join(forest, filled, a, b, negative)
+            filled += 2
+        elif forest.flip[a] ^ forest.flip[b] != negative:
             searches += 1
             if found == most or searches > 20 * most:
                 break
-            seen[a] = k
-            before[a] = -1
-            queue[0] = a
-            begin, end = 0, 1
-            while begin < end and seen[b] != k:
-                x = queue[begin]
-                begin += 1
-                l = head[x]
-                while l >= 0:
-                    y = other[l]
-                    if seen[y] != k:
-                        seen[y] = k
-                        before[y] = x
-                        queue[end] = y
-                        end += 1
-                    l = link[l]
-            length = 0
-            x = b
-            while x >= 0 and length < 64:
-                cycles[start[found] + length] = x
-                length += 1
-                x = before[x]
-            if x < 0:
+            length = _path(forest, a, b, cycles, start[found], LONGEST)
+            if length > 0:
                 bottleneck[found] = abs(strength[k])
                 found += 1
                 start[found] = start[found - 1] + length
     return cycles[: start[found]], start[: found + 1], bottleneck[:found]
+
+
+def _empty_forest(nodes: int) -> Forest:
+    none = np.full(nodes, -1)
+    zero = np.zeros(nodes, np.int64)
+    flip, sign = np.zeros(nodes, np.uint8), np.zeros(2 * nodes, np.uint8)
+    lists = none.copy(), np.full(2 * nodes, -1), np.empty(2 * nodes, np.int64), sign
+    return Forest(np.arange(nodes), np.ones(nodes, np.int64), none, zero, flip, *lists, np.empty(nodes, np.int64))
 
 
 def frustrated_cycles(regions: Regions, pairs: Pairs, wanted: int, least: float) -> tuple[list[tuple[int, ...]], float]:
@@ -324,7 +360,7 @@ def frustrated_cycles(regions: Regions, pairs: Pairs, wanted: int, least: float)
     owner = np.repeat(np.arange(len(cards)), cards)
     u, v, strength, _ = _strengths(pairs.table, pairs.start, pairs.ends, cards, node_at, least)
     order = np.argsort(-np.abs(strength), kind="stable")
-    nodes, start, bottleneck = _odd_cycles(int(node_at[-1]), u, v, strength, order, wanted)
+    nodes, start, bottleneck = _odd_cycles(_empty_forest(int(node_at[-1])), u, v, strength, order, wanted)
     known_pairs = set(map(tuple, pairs.ends.tolist()))
     known = set(regions.clusters)
     added: list[tuple[int, ...]] = []
