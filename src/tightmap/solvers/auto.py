@@ -8,18 +8,20 @@ One short rule (``plan``), in this order:
     Potts and other label differences    expansion   good on images, best from where trws has got to
     higher order                         srmp        the same for any order
     tables not too large                 exact       branch and bound, which often ends with the proof
+    grids of few labels                  srmp        with squares: a much better bound where the model is frustrated
+    other tables, not too large          mplp-c      tightens the bound by clusters
     any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
     few labels in all                    sa, tabu    single changes, first on dense graphs
-    few variables, dense, pairwise       mplp-c      tightens the bound by clusters
     higher order                         fusion      moves between whole labellings
     always                               admm        the nonconvex relaxation
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
-handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a twentieth of the
-gap, doubles the weight of its method, any other halves it, within limits: the methods that do well on this model get
-most of the time, and none is given up.  A method that can goes on from the best labelling of all.  Models so large that
-the states of several methods should not be in memory together run one method after the other, each for its share.
+handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a fiftieth of the gap
+to the method's own bound, doubles the weight of its method, any other halves it, within limits, unless it ends in the
+middle of something that has no result yet: the methods that do well on this model get most of the time, and none is
+given up.  A method that can goes on from the best labelling of all.  Models so large that the states of several methods
+should not be in memory together run one method after the other, each for its share.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -38,9 +40,11 @@ from tightmap.errors import ModelError
 from tightmap.graph import Graph, Kind
 from tightmap.registry import METHODS, make_solver
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
+from tightmap.solvers.clusters import grid_width
 from tightmap.solvers.exact_model import narrow
 
-CLUSTERS = 400  # variables up to which tightening by clusters is tried on dense graphs
+TIGHTEN = 20_000  # labels in all up to which clusters are added to tighten the bound
+SQUARES = 8  # labels up to which these are squares of a grid, with tables of the fourth power
 FEW = 100  # variables up to which dense graphs are searched exactly with full weight
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
 EXACT = 20_000  # the limit of the exact search
@@ -51,8 +55,8 @@ DENSE = 4  # factors per variable above which a graph counts as dense
 TURN = 0.02  # of the time limit
 HANDICAP = 0.02  # of the time limit, per place in the plan
 ENDLESS = 10**9
-CLOSED = 0.05  # share of the gap that a turn must close to count as a success
-RISE, FALL = 4.0, 2.0  # how far success and failure move a weight
+CLOSED = 0.02  # share of the gap to its own bound that a turn must close to count as a success
+RISE, FALL = 4.0, 4.0  # how far success and failure move a weight
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Phase:
     endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
+    follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
 
 def plan(graph: Graph) -> list[Phase]:
@@ -93,6 +98,12 @@ def plan(graph: Graph) -> list[Phase]:
         else:
             weight = 2.0 if dense and graph.n > FEW else 6.0
             phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
+    if not differences and labels <= TIGHTEN:
+        if pairwise and graph.max_labels <= SQUARES and grid_width(graph) is not None:
+            method, why, options = "srmp", "a grid of few labels: squares tighten the bound", {"clusters": "squares"}
+        else:
+            method, why, options = "mplp-c", "clusters tighten the bound", {"updates": "srmp"}
+        phases.append(Phase(method, why, 1.0, options, follows="trws" if pairwise else "srmp"))
     search = []
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
@@ -104,8 +115,6 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 4.0 if dense else 1.0
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
     phases += reversed(search) if dense else search
-    if pairwise and dense and graph.n <= CLUSTERS:
-        phases.append(Phase("mplp-c", "few variables, densely connected: clusters tighten the bound", 1.0))
     if not pairwise:
         phases.append(Phase("fusion", "moves between whole labellings", 1.0))
     phases.append(Phase("admm", "the nonconvex relaxation", 2.0 if labels > ANNEAL else 1.0, search=True))
@@ -127,6 +136,8 @@ class Runner:
     done: bool = False
     seen: float = float("inf")  # energy of the best labelling when it was last at work
     brought: float = float("inf")  # the lowest energy it reached itself
+    bound: float = -float("inf")  # the best bound it reached itself
+    before: float = -float("inf")  # the same when its turn began
 
     @property
     def claim(self) -> float:
@@ -142,7 +153,7 @@ class State:
     limit: float  # seconds, inf without a limit
     turn: Runner | None = None
     until: float = float("inf")
-    before: tuple[float, float] = (0.0, 0.0)  # energy and bound when the turn began
+    before: float = float("inf")  # energy when the turn began
     best: Labels | None = None
     best_energy: float = float("inf")
     bound: float = -float("inf")
@@ -183,6 +194,11 @@ class Auto(Solver):
             if value < state.best_energy:
                 state.best, state.best_energy = labels.copy(), value
 
+    def _raise(self, state: State, runner: Runner, bound: float | None) -> None:
+        if bound is not None:
+            runner.bound = max(runner.bound, bound)
+            state.bound = max(state.bound, bound)
+
     def _next(self, state: State) -> Runner | None:
         """Whose turn it is, ready to step; None when all have ended."""
         limited = np.isfinite(state.limit)
@@ -195,13 +211,18 @@ class Auto(Solver):
         if limited:
             share = runner.phase.weight / sum(r.phase.weight for r in waiting)
             state.until = clock.now() + (TURN * state.limit if together else share * state.context.remaining())
-        state.turn, state.before = runner, (state.best_energy, state.bound)
+        state.turn, state.before, runner.before = runner, state.best_energy, runner.bound
         if runner.solver is None:
             phase = runner.phase
             runner.solver = make_solver(phase.method, phase.options | (phase.endless if limited else {}))
             context = Context(state.context.seed + 1000 * runner.rounds, state.context.threads, state.context.deadline)
             relaxed = state.init.relaxed if state.best is None else None
-            init = Init(labels=state.best, relaxed=relaxed, state=state.states.get(phase.method))
+            for other in state.runners:
+                if other.phase.method == phase.follows and other.solver is not None:
+                    self._end(state, other)
+                    state.turn = runner
+            given = state.states.get(phase.follows or phase.method)
+            init = Init(labels=state.best, relaxed=relaxed, state=given)
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             runner.seconds += clock.now() - begin
@@ -220,8 +241,7 @@ class Auto(Solver):
         runner.seconds += now - begin
         runner.iterations += progress.iterations
         self._offer(state, progress.labels)
-        if progress.bound is not None:
-            state.bound = max(state.bound, progress.bound)
+        self._raise(state, runner, progress.bound)
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
         if progress.done or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
@@ -229,18 +249,19 @@ class Auto(Solver):
             if len(state.graph.arrays.unary) > LARGE:
                 self._end(state, runner)
             else:
-                self._judge(state, runner)
+                self._judge(state, runner, progress.pending)
         bound = state.bound if np.isfinite(state.bound) else None
         done = all(r.done for r in state.runners)
         return Progress(state.best if state.turn is None else progress.labels, bound, done, progress.iterations)
 
-    def _judge(self, state: State, runner: Runner) -> None:
+    def _judge(self, state: State, runner: Runner, pending: bool = False) -> None:
         """The end of a turn: more time to a method that improved something, less to one that did not."""
-        value, bound = state.before
-        gap = value - bound if np.isfinite(value - bound) else 0.0
-        better = state.best_energy < value or state.bound > bound + CLOSED * gap
+        gap = state.best_energy - runner.before
+        closed = np.isfinite(runner.bound) and not runner.bound <= runner.before + CLOSED * gap
+        better = state.best_energy < state.before or closed
         base = runner.phase.weight
-        runner.weight = min(base * RISE, max(base / FALL, runner.weight * (2.0 if better else 0.5)))
+        change = 2.0 if better else 1.0 if pending else 0.5
+        runner.weight = min(base * RISE, max(base / FALL, runner.weight * change))
         runner.seen = state.best_energy
         state.turn = None
 
@@ -249,8 +270,7 @@ class Auto(Solver):
         assert runner.solver is not None
         final = runner.solver.finish(runner.inner)
         self._offer(state, final.labels)
-        if final.bound is not None:
-            state.bound = max(state.bound, final.bound)
+        self._raise(state, runner, final.bound)
         state.states[runner.phase.method] = final.state
         runner.solver = runner.inner = None
         self._judge(state, runner)

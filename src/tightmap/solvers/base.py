@@ -60,6 +60,7 @@ class Progress:
     done    the method has converged and further steps would change nothing
     iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
+    pending  the step ended in the middle of something whose result is still to come; says nothing against the method
     """
 
     labels: Labels | None = None
@@ -67,6 +68,7 @@ class Progress:
     done: bool = False
     iterations: int = 1
     info: dict[str, float] = field(default_factory=dict)
+    pending: bool = False
 
 
 @dataclass

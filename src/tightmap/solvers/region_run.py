@@ -153,7 +153,8 @@ def iterate(run: Run, pace: Pace, limit: int | None = None, last: bool = False) 
         if len(history) > SPAN:
             stalled = run.low - history[-1 - SPAN] <= pace.tolerance * max(1.0, abs(run.low))
         labels = run.labels if due else None
-        yield Progress(labels, certified, done=stalled and last, info={"running_bound": run.low})
+        info = {"running_bound": run.low}
+        yield Progress(labels, certified, done=stalled and last, info=info, pending=certified is None)
         if stalled and not last:
             return
 
@@ -201,5 +202,5 @@ def advance(stages: Iterator[Progress | None]) -> Progress:
         if progress is not None:
             return progress
         if time.perf_counter() - clock > STEP:
-            return Progress(iterations=0)
+            return Progress(iterations=0, pending=True)
     return Progress(done=True, iterations=0)

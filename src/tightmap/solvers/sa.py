@@ -141,7 +141,8 @@ class SimulatedAnnealing(Solver):
         if state.left == 0:
             improved = self._absorb(state)
             self._next_cycle(state)
-        return Progress(labels=improved, done=state.cycle >= self.cycles, info={"temperature": state.temperature})
+        info = {"temperature": state.temperature}
+        return Progress(improved, done=state.cycle >= self.cycles, info=info, pending=state.left < state.sweeps)
 
     def _absorb(self, state: State) -> Labels | None:
         """Improve the best labelling with what the present cycle found; the new one, if it did."""
