@@ -11,6 +11,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import tightmap
+import tightmap.compiled
 from tightmap.compiled import Compiled, compiled, lean
 
 
@@ -119,6 +120,21 @@ def test_kept_on_disk_until_a_source_file_changes(tmp_path):
         "from tightmap.compiled import compiled\n@compiled\ndef inner(x): return x + 100\n"
     )
     assert run() == "206 0"
+
+
+def test_without_a_place_on_disk_it_still_works(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    monkeypatch.setattr("tightmap.compiled._PackageCache.__init__", refuse)
+
+    @compiled
+    def twice(x):
+        return 2 * x
+
+    with pytest.raises(RuntimeError):
+        tightmap.compiled._PackageCache(None)
+    assert twice(4) == 8
 
 
 def test_every_kernel_of_the_package_is_compiled_this_way():

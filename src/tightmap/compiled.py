@@ -20,6 +20,7 @@ takes 0.17 instead of 1.7 microseconds).  In return neither a lean function nor 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,8 @@ class _Entry(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         with event.trigger_event(PREPARE):
             if not isinstance(self._cache, _PackageCache):
-                self._cache = _PackageCache(self.py_func)
+                with suppress(RuntimeError):  # no place on disk that may be written to: compiled in every process
+                    self._cache = _PackageCache(self.py_func)
             entry_point = super().compile(sig)
             result: Any = self.overloads[tuple(sigutils.normalize_signature(sig)[0])]
             if result.metadata is not None:  # compiled just now: the functions in it get what they look up at run time
@@ -140,7 +142,7 @@ class _Entry(CPUDispatcher):
 
 
 def _widened(kind: Any) -> Any:
-    """int64 for an integer of up to 64 bits or a literal one: a function is not compiled for each of them."""
+    """int64 for literals and all integers but uint64, so that a function is not compiled for each width."""
     if isinstance(kind, types.IntegerLiteral) or (isinstance(kind, types.Integer) and kind != types.uint64):
         return types.int64
     return kind
