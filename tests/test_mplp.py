@@ -18,7 +18,13 @@ from tightmap.solvers.base import Context
 from tightmap.solvers.mplp_run import MplpRun
 from tightmap.solvers.region_kernels import certified_bound
 from tightmap.solvers.regions import build_regions
-from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
+from tightmap.solvers.tighten import (
+    _empty_forest,
+    _odd_cycles,
+    best_triplets,
+    frustrated_cycles,
+    reparametrised_pairs,
+)
 
 
 def complete(rng, n=6, labels=3):
@@ -159,6 +165,36 @@ def test_strength_of_a_cycle_is_a_gain():
         assert all(len(c) in (2, 3) and list(c) == sorted(c) for c in added)
         program = region_polytope(build_regions(graph, "full", added))
         assert program >= before + strength - 1e-7
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_odd_cycles_are_paths_of_a_growing_forest_closed_by_an_edge(seed):
+    """Against the obvious way: add edges by strength, and search the path anew whenever a parity is wrong."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 40))
+    pairs = np.array(list(itertools.combinations(range(n), 2)))
+    pairs = pairs[rng.random(len(pairs)) < 0.3]
+    strength = rng.normal(size=len(pairs))
+    order = np.argsort(-np.abs(strength))
+    nodes, start, bottleneck = _odd_cycles(_empty_forest(n), pairs[:, 0], pairs[:, 1], strength, order, 10)
+    near: dict[int, dict[int, int]] = {i: {} for i in range(n)}
+    expected: list[tuple[list[int], float]] = []
+    for k in order:
+        a, b = pairs[k].tolist()
+        paths = {a: ([a], 0)}
+        queue = [a]
+        for x in queue:
+            for y, odd in near[x].items():
+                if y not in paths:
+                    paths[y] = ([y, *paths[x][0]], paths[x][1] ^ odd)
+                    queue.append(y)
+        negative = int(strength[k] < 0)
+        if b not in paths:
+            near[a][b] = near[b][a] = negative
+        elif paths[b][1] != negative and len(expected) < 10:
+            expected.append((paths[b][0], abs(float(strength[k]))))
+    assert [nodes[start[c] : start[c + 1]].tolist() for c in range(len(bottleneck))] == [c for c, _ in expected]
+    assert bottleneck.tolist() == [w for _, w in expected]
 
 
 def test_higher_orders_are_tightened_through_their_pairs():
