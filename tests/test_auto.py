@@ -1,0 +1,55 @@
+"""The plan that auto follows: which methods, by structure alone, and how they hand over to each other."""
+
+import numpy as np
+import pytest
+
+import tightmap as tm
+from tightmap.solvers.auto import plan
+
+
+def spins(height, width, seed=0):
+    """A frustrated grid: couplings of both signs."""
+    rng = np.random.default_rng(seed)
+    model = tm.Model.grid(height, width, 2)
+    model.add_unaries(rng.normal(size=(height * width, 2)) * 0.1)
+    edges = model.edges()
+    model.add_factors(edges, rng.normal(size=(len(edges), 1, 1)) * np.array([[1.0, -1.0], [-1.0, 1.0]]))
+    return model
+
+
+def irregular(n=60, labels=4, seed=0):
+    rng = np.random.default_rng(seed)
+    model = tm.Model([labels] * n)
+    pairs = np.unique(np.sort(rng.integers(0, n, (4 * n, 2)), axis=1), axis=0)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    model.add_factors(pairs, rng.random((len(pairs), labels, labels)))
+    return model
+
+
+def methods(model):
+    return [phase.method for phase in plan(model.graph())]
+
+
+def test_images_get_cuts_and_trws_but_no_clusters():
+    model = tm.Model.grid(20, 20, 5)
+    model.add_unaries(np.random.default_rng(0).random((400, 5)))
+    model.add_potts(model.edges(), np.full(len(model.edges()), 0.3))
+    names = methods(model)
+    assert {"expansion", "trws", "admm"} <= set(names)
+    assert "mplp-c" not in names and "srmp" not in names
+
+
+def test_frustrated_grids_get_squares_and_other_models_clusters():
+    phases = {phase.method: phase for phase in plan(spins(40, 40).graph())}
+    assert phases["srmp"].options == {"clusters": "squares"} and phases["srmp"].follows == "trws"
+    assert "mplp-c" in methods(irregular())
+
+
+@pytest.mark.parametrize("model", [spins(30, 30), irregular(80, 5)], ids=["grid", "irregular"])
+def test_the_bound_is_better_than_that_of_the_pairwise_relaxation(model):
+    """trws ends when the tightening method begins, which goes on from its messages."""
+    relaxed = tm.solve(model, "trws").lower_bound
+    result = tm.solve(model, time_limit=4.0)
+    assert relaxed < result.lower_bound <= result.energy
+    assert result.lower_bound - relaxed > 0.05 * (result.energy - relaxed)
+    assert result.energy == pytest.approx(model.energy(result.labels))
