@@ -8,6 +8,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from numba import types
 from numba.core.dispatcher import Dispatcher
 
 import tightmap
@@ -55,6 +56,8 @@ def _calls_fail(x):
 
 def test_integers_of_all_widths_and_literals_share_one_translation():
     assert _sum_of_squares(np.array([1.0, 2.0]), np.int8(2), np.int64(2)) == 15.0
+    for power in (types.int8, types.int32, types.int64, types.literal(2)):
+        _square.get_call_template((types.float64, power), {})
     assert len(_square.overloads) == 1
     assert not _square.entry.overloads, "nothing but compiled code called it"
 
