@@ -221,7 +221,7 @@ class Auto(Solver):
                 if other.phase.method == phase.follows and other.solver is not None:
                     self._end(state, other)
                     state.turn = runner
-            given = state.states.get(phase.follows or phase.method)
+            given = state.states.get(phase.method) or state.states.get(phase.follows)
             init = Init(labels=state.best, relaxed=relaxed, state=given)
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
