@@ -13,7 +13,7 @@ from problems import grid_model, models, random_model, tree_model
 from tightmap.energy import energy, multilinear_energy
 from tightmap.solvers.base import Context
 from tightmap.solvers.bcd import local_minimum, round_and_descend
-from tightmap.solvers.forest import forest_blocks, sweep_forests
+from tightmap.solvers.forest import Lines, forest_blocks, sweep_forests
 
 
 def assert_local_minimum(graph, labels):
@@ -117,3 +117,23 @@ def test_rows_need_a_grid():
     model.add_factors([[0, 1], [1, 2], [0, 2]], np.random.default_rng(0).normal(size=(3, 2, 2)))
     with pytest.raises(tm.ModelError, match="needs a grid"):
         tm.solve(model, "bcd", blocks="rows")
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (1, 4), (4, 4)])
+def test_lines_of_an_image(shape):
+    index = np.arange(shape[0] * shape[1]).reshape(shape)
+    mirror = index[:, ::-1]
+    offsets = range(1 - shape[0], shape[1])
+    expected = {
+        "rows": list(index),
+        "columns": list(index.T),
+        "diagonals": [index.diagonal(k) for k in offsets],
+        "antidiagonals": [mirror.diagonal(k) for k in offsets],
+    }
+    for kind, lines in expected.items():
+        family = Lines(shape, kind)
+        assert family.count == len(lines)
+        for first in range(family.count):
+            start, nodes = family.nodes(first, family.count)
+            for k, line in enumerate(lines[first:]):
+                assert nodes[start[k] : start[k + 1]].tolist() == line.tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tightmap.model as tm
-from tightmap.graphcut.components import component_fusion
+from tightmap.graphcut.components import component_fusion, regions_in_parts
 
 
 def random_model(rng: np.random.Generator) -> tm.Model:
@@ -58,3 +58,20 @@ def test_best_mixture_of_regions(seed):
     after = model.energy(graph.lift(fused))
     assert after == min(energies)
     assert gain == pytest.approx(before - after)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_hold_whole_regions(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_model(rng).graph()
+    cards = graph.arrays.cards
+    first = rng.integers(0, cards)
+    second = np.where(rng.random(len(cards)) < 0.7, rng.integers(0, cards), first)
+    largest = int(rng.integers(1, 4))
+    parts = [set(p.tolist()) for p in regions_in_parts(graph.arrays, first, second, largest)]
+    differing = np.flatnonzero(first != second)
+    assert sorted(i for p in parts for i in p) == differing.tolist()
+    assert all(0 < len(p) <= largest for p in parts)
+    for group in regions(graph, differing):
+        if len(group) <= largest:
+            assert any(group <= p for p in parts)

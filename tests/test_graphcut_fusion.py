@@ -11,7 +11,7 @@ import tightmap as tm
 from naive import brute_force, labellings
 from problems import random_model
 from tightmap.energy import energy
-from tightmap.graphcut.fusion import fuse, fuse_proposal
+from tightmap.graphcut.fusion import fuse, fuse_into, fuse_proposal
 from tightmap.graphcut.qpbo import QPBO, best_choice
 from tightmap.graphcut.quadratise import quadratise
 
@@ -101,6 +101,20 @@ def test_fusion_is_never_worse_than_either(seed):
     assert energy(graph, fused) <= min(energy(graph, x), energy(graph, z))
     assert ((fused == x) | (fused == z)).all()
     assert energy(graph, fuse_proposal(graph, x, z, "hocr", rng)) <= energy(graph, x)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_fusion_in_parts(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_model(rng, n=9, labels=3, factors=9, order=3).graph()
+    x, z = (rng.integers(0, graph.arrays.cards).astype(np.int64) for _ in range(2))
+    whole, parts, small = x.copy(), x.copy(), x.copy()
+    fuse_into(graph, whole, z)
+    fuse_into(graph, parts, z, largest=graph.n)  # every region fits: the same network, region by region
+    fuse_into(graph, small, z, largest=2)
+    assert energy(graph, parts) == pytest.approx(energy(graph, whole))
+    assert energy(graph, small) <= energy(graph, x)
+    assert ((small == x) | (small == z)).all()
 
 
 def test_fusion_of_submodular_choices_is_optimal():

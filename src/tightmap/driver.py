@@ -16,6 +16,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 from tightmap import clock
 from tightmap.energy import energy, trivial_bound, unary_argmin
@@ -153,7 +154,7 @@ class _Run:
         self.model, self.graph, self.method, self.solver, self.context = model, graph, method, solver, context
         self.callback, self.tracing, self.begin = callback, trace, begin
         self.iterations = 0
-        self.best: Labels = np.zeros(graph.n, dtype=np.int64)
+        self.best: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
         self.best_energy = float("inf")  # canonical: a forbidden entry costs graph.hard
         self.bound = -float("inf")
         self.trace: list[dict[str, float]] = []
@@ -213,7 +214,7 @@ class _Run:
             return
         value = energy(self.graph, labels)
         if value < self.best_energy:
-            self.best, self.best_energy = labels.astype(np.int64, copy=True), value
+            self.best, self.best_energy = labels.astype(self.graph.label_type), value
 
     def _bound(self, bound: float | None) -> None:
         if bound is not None and bound > self.bound:

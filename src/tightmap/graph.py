@@ -99,6 +99,11 @@ class Graph:
         """Largest number of variables in a factor (1 without factors)."""
         return int(np.diff(self.arrays.scope_start).max()) if self.m else 1
 
+    @property
+    def label_type(self) -> np.dtype[np.unsignedinteger]:
+        """The smallest type that holds a label: for labellings that are kept, not worked on."""
+        return np.min_scalar_type(max(self.max_labels - 1, 0))
+
     @cached_property
     def max_labels(self) -> int:
         return int(self.arrays.cards.max()) if self.n else 1

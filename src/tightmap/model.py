@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tightmap.checks import check_costs, check_labels, check_limits, check_scopes, check_variables, check_weights
 from tightmap.errors import ModelError
-from tightmap.factors.block import Block, weighted
+from tightmap.factors.block import PART, Block, weighted
 from tightmap.factors.dense import DenseBlock
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
 from tightmap.factors.pn_potts import PnPottsBlock
@@ -375,9 +375,11 @@ class Model:
             return float("inf")
         total = self.constant
         if self._unaries is not None:
-            total += float(self._unaries[self.offset[:-1] + x].sum())
+            for begin in range(0, len(x), PART):
+                some = slice(begin, begin + PART)
+                total += float(self._unaries[self.offset[:-1][some] + x[some]].sum())
         for block in self.blocks:
-            total += float(block.evaluate(x).sum())
+            total += block.total(x)
         return total
 
     def graph(self) -> Graph:

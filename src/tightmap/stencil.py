@@ -8,7 +8,7 @@ whichever direction the variables were numbered).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,10 @@ class Stencil:
     def radius(self) -> int:
         """How far a neighbour can be, in rows or in columns."""
         return int(np.abs(self.displacements).max())
+
+    def outline(self) -> Stencil:
+        """The same without the weights: for whoever keeps a stencil and reads the weights once."""
+        return replace(self, weights=self.weights[:, :0, :0].copy())
 
 
 def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4) -> Stencil | None:

@@ -8,13 +8,15 @@ kind work on the canonical Graph and live in the same file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph import FloatArray, IntArray, Kind
+
+PART = 1 << 15  # factors evaluated together
 
 
 def weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
@@ -35,6 +37,8 @@ class Block(ABC):
     kind: ClassVar[Kind]
     symmetric: ClassVar[bool] = False  # the value does not change when the variables of a scope trade places
 
+    per_row: ClassVar[tuple[str, ...]] = ()  # parameters with one entry per factor
+
     @property
     def arity(self) -> int:
         return int(self.scopes.shape[1])
@@ -45,6 +49,15 @@ class Block(ABC):
     @abstractmethod
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         """(m,) cost of every factor at a labelling of the whole model."""
+
+    def total(self, labels: npt.NDArray[np.integer]) -> float:
+        """Cost of all factors, some thousand at a time: what is in between stays small."""
+        rows = ("scopes", "weights", *self.per_row)
+        cost = 0.0
+        for begin in range(0, len(self), PART):
+            part = replace(self, **{name: getattr(self, name)[begin : begin + PART] for name in rows})
+            cost += float(part.evaluate(labels).sum())
+        return cost
 
     @abstractmethod
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:

@@ -21,6 +21,7 @@ class DenseBlock(Block):
     index: IntArray
 
     kind: ClassVar[Kind] = Kind.DENSE
+    per_row: ClassVar[tuple[str, ...]] = ("index",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         picked = self.tables[(self.index, *(labels[self.scopes[:, p]] for p in range(self.arity)))]

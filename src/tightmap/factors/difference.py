@@ -25,6 +25,7 @@ class DifferenceBlock(Block):
 
     power: ClassVar[int]
     symmetric: ClassVar[bool] = True
+    per_row: ClassVar[tuple[str, ...]] = ("limits",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         gap = np.abs(labels[self.scopes[:, 0]].astype(np.float64) - labels[self.scopes[:, 1]]) ** self.power

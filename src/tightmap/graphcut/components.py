@@ -8,6 +8,8 @@ in one pass over the factors and without a cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,16 +27,18 @@ def _root(parent, i):
 
 
 @lean
-def _fuse_components(g, labels, proposal, parent, delta, tolerance):
+def _join_regions(g, labels, proposal, parent):
+    """Make ``parent`` a forest with one tree per region, its root the smallest variable; returns how many differ.
+
+    Factors are visited only through variables that differ, so that close labellings are cheap to fuse.
+    """
     n = len(g.cards)
     count = 0
     for i in range(n):
         parent[i] = i
-        delta[i] = 0.0
         count += labels[i] != proposal[i]
     if count == 0:
-        return 0.0
-    # factors are visited only through variables that differ, so that close labellings are cheap to fuse
+        return 0
     for i in range(n):
         if labels[i] == proposal[i]:
             continue
@@ -49,6 +53,62 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
                         parent[b] = a
                     elif b < a:
                         parent[a] = b
+    return count
+
+
+@lean
+def _share_out(g, labels, proposal, parent, size, largest):
+    """Part of every variable that differs (others -1), to ``parent``; returns the number of parts.
+
+    A part has whole regions, together at most ``largest`` variables; a larger region is cut by the numbers of its
+    variables.
+    """
+    n = len(g.cards)
+    if _join_regions(g, labels, proposal, parent) == 0:
+        return 0
+    for i in range(n):
+        size[i] = 0
+    for i in range(n):
+        parent[i] = _root(parent, i)  # roots are smaller: those of all before are flat already
+        size[parent[i]] += labels[i] != proposal[i]
+    part = 0
+    room = largest
+    for i in range(n):
+        if labels[i] == proposal[i]:
+            parent[i] = -1
+            continue
+        r = parent[i]
+        if r != i and size[r] < 0:  # the part of its region, given when the root was visited
+            parent[i] = -1 - size[r]
+            continue
+        need = size[i] if r == i and size[i] <= largest else 1
+        if room < need:
+            room = largest
+            part += 1
+        room -= need
+        parent[i] = part
+        if r == i and size[i] <= largest:
+            size[i] = -1 - part
+    return part + 1
+
+
+def regions_in_parts(
+    arrays: Arrays, labels: npt.NDArray[np.int64], proposal: npt.NDArray[np.int64], largest: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """The variables that differ, some at a time: at most so many, whole regions where these are not larger."""
+    part = np.empty(len(arrays.cards), np.int32)
+    parts = int(_share_out(arrays, labels, proposal, part, np.empty_like(part), largest)) if len(part) else 0
+    for k in range(parts):
+        yield np.flatnonzero(part == k)
+
+
+@lean
+def _fuse_components(g, labels, proposal, parent, delta, tolerance):
+    n = len(g.cards)
+    if _join_regions(g, labels, proposal, parent) == 0:
+        return 0.0
+    for i in range(n):
+        delta[i] = 0.0
     for i in range(n):
         if labels[i] == proposal[i]:
             continue
@@ -90,6 +150,6 @@ def component_fusion(
     n = len(arrays.cards)
     if n == 0:
         return 0.0
-    parent = np.empty(n, np.int64)
+    parent = np.empty(n, np.int32)
     delta = np.empty(n)
     return float(_fuse_components(arrays, incumbent, proposal, parent, delta, tolerance))

@@ -35,19 +35,20 @@ class MaxFlow:
         sink: npt.ArrayLike | None = None,
     ) -> None:
         forward = np.asarray(capacity)
-        backward = np.zeros_like(forward) if reverse is None else np.asarray(reverse)
+        backward = forward[:0] if reverse is None else np.asarray(reverse)
         s = np.zeros(n) if source is None else np.asarray(source)
         t = np.zeros(n) if sink is None else np.asarray(sink)
         whole = all(np.issubdtype(a.dtype, np.integer) for a in (forward, backward)) and all(
             np.issubdtype(a.dtype, np.integer) or not a.any() for a in (s, t)
         )
         dtype = np.int64 if whole else np.float64
-        tails, heads = np.asarray(tails, np.int64), np.asarray(heads, np.int64)
+        tails, heads = np.asarray(tails, np.int32), np.asarray(heads, np.int32)
         self.net, self.arcs = csr_from_edges(n, tails, heads)
         self.tails = tails
         self.cap = np.zeros(2 * len(tails), dtype)
         self.cap[self.arcs] = forward
-        self.cap[self.net.sisters[self.arcs]] = backward
+        if len(backward):
+            self.cap[self.net.sisters[self.arcs]] = backward
         self.through = np.minimum(s, t).astype(dtype).sum()  # straight from source to sink
         self.term = (s.astype(dtype) - t.astype(dtype)) if n else np.zeros(0, dtype)
         largest = max((float(np.abs(a).max(initial=0.0)) for a in (self.cap, self.term)), default=0.0)

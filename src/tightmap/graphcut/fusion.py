@@ -6,12 +6,14 @@ Labelled choices are persistent, unlabelled ones keep x, so the result is never 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy import energy
 from tightmap.graph import Graph
-from tightmap.graphcut.components import component_fusion
+from tightmap.graphcut.components import component_fusion, regions_in_parts
 from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import quadratise
 
@@ -26,25 +28,65 @@ def fuse_proposal(
 
     ``rng``: also settle a limited number of unlabelled choices, in random order.
     """
-    labels = np.asarray(labels, np.int64)
-    proposal = np.asarray(proposal, np.int64)
-    q = quadratise(graph, labels, proposal, method)
-    out = labels.copy()
-    if q is None:  # a factor in which too many variables differ: whole regions only
-        component_fusion(graph.arrays, out, proposal)
-        return out
-    if len(q.variables) == 0:
-        return out
+    out = np.array(labels, np.int64)
+    fuse_into(graph, out, np.asarray(proposal, np.int64), method, rng)
+    return out
+
+
+def fuse_into(
+    graph: Graph,
+    labels: Labels,
+    proposal: Labels,
+    method: str = "fix",
+    rng: np.random.Generator | None = None,
+    largest: int | None = None,
+) -> None:
+    """Fuse in place.  A network takes some hundred bytes for every choice; ``largest`` limits the choices of one.
+
+    More choices than that are made one part after the other; the regions of components.py do not meet, so that this
+    changes nothing as long as a region is not larger itself.
+    """
+    value = energy(graph, labels)
+    parts: Iterable[npt.NDArray[np.int64]] = [np.flatnonzero(labels != proposal)]
+    if largest is not None:
+        parts = regions_in_parts(graph.arrays, labels, proposal, largest)
+    for variables in parts:
+        take = _chosen(graph, labels, proposal, variables, method, rng)
+        if take is None:  # a factor in which too many variables differ: whole regions only
+            component_fusion(graph.arrays, labels, proposal)
+            return
+        before = labels[take]
+        labels[take] = proposal[take]
+        after = energy(graph, labels)
+        if after <= value:
+            value = after
+        else:
+            labels[take] = before
+
+
+def _chosen(
+    graph: Graph,
+    labels: Labels,
+    proposal: Labels,
+    variables: npt.NDArray[np.int64],
+    method: str,
+    rng: np.random.Generator | None,
+) -> npt.NDArray[np.int64] | None:
+    """The variables that take their label from the proposal; None if a factor is too wide for a network."""
+    if len(variables) == 0:
+        return variables
+    q = quadratise(graph, labels, proposal, method, variables)
+    if q is None:
+        return None
     roof = QPBO(q.linear, q.first, q.second, q.weight, q.constant)
+    del q
     chosen = roof.solve()
-    n = len(q.variables)
+    n = len(variables)
     if rng is not None:
         unknown = np.flatnonzero(chosen[:n] < 0)
         if 0 < len(unknown) <= IMPROVE:
             chosen = roof.improve(np.maximum(chosen, 0).astype(np.int8), unknown, rng)
-    take = q.variables[chosen[:n] == 1]
-    out[take] = proposal[take]
-    return out if energy(graph, out) <= energy(graph, labels) else labels.copy()
+    return variables[chosen[:n] == 1]
 
 
 def fuse(graph: Graph, labels_a: Labels, labels_b: Labels, seed: int = 0) -> Labels:

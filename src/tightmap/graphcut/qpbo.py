@@ -76,12 +76,14 @@ class QPBO:
         i, j, b = np.empty(len(q), np.int32), np.empty(len(q), np.int32), np.empty(len(q), np.int64)
         count = _merge(n, first, second, q, i, j, b)
         i, j, b = i[:count], j[:count], b[:count]
+        del q
         negative = b < 0
         np.add.at(a, j[negative], b[negative])  # b x_i x_j = b x_j + |b| (1 - x_i) x_j
         u = 2 * i + negative  # the literal of i in the term, and its complement
         tails = np.concatenate([u, 2 * j])
         heads = np.concatenate([2 * j + 1, u ^ 1])
         size = np.abs(b)
+        del i, j, b, u, negative
         source, sink = np.zeros(2 * n, np.int64), np.zeros(2 * n, np.int64)
         source[0::2], sink[0::2] = np.maximum(-a, 0), np.maximum(a, 0)
         source[1::2], sink[1::2] = np.maximum(a, 0), np.maximum(-a, 0)
@@ -89,9 +91,7 @@ class QPBO:
         self.constant = constant
         self.negative_sum = int(np.minimum(a, 0).sum())
         self.force = int(2 * (np.abs(a).sum() + size.sum()) + 1)
-        self.flow = MaxFlow(
-            2 * n, tails, heads, np.concatenate([size, size]), np.zeros(2 * len(size), np.int64), source, sink
-        )
+        self.flow = MaxFlow(2 * n, tails, heads, np.concatenate([size, size]), source=source, sink=sink)
         self.bound = -np.inf
 
     def solve(self) -> npt.NDArray[np.int8]:
@@ -153,6 +153,6 @@ def best_choice(
     a = np.rint(linear * scale).astype(np.int64)
     q = np.rint(weight * scale).astype(np.int64)
     np.add.at(a, second, q)
-    flow = MaxFlow(len(a), second, first, -q, np.zeros_like(q), np.maximum(-a, 0), np.maximum(a, 0))
+    flow = MaxFlow(len(a), second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
     flow.solve()
     return flow.source_side().astype(np.int8)

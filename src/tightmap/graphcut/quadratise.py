@@ -26,7 +26,7 @@ from numba.extending import overload
 from tightmap.compiled import compiled, lean
 from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
-from tightmap.graph import Graph
+from tightmap.graph import Graph, PairArrays
 
 MAX_ARITY = 12  # differing variables of one factor: tables of 4096 entries
 TINY = 1e-13  # relative to the table: a coefficient that is only rounding
@@ -161,14 +161,22 @@ def _pair_cost(kind, weight, params, at, wide, s, t):
     return weight * min(d, params[at])
 
 
+@compiled(inline="always")
+def _choice(index, low, i):
+    """Number of the binary variable of variable i, or -1; index begins at variable ``low``."""
+    k = i - low
+    return index[k] if 0 <= k < len(index) else -1
+
+
 @lean
-def _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+def _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums):
     """Reduce one factor of any kind.  ``mixed`` equals x, before and after."""
     d = 0
     for s in range(g.scope_start[f], g.scope_start[f + 1]):
         i = g.scope[s]
-        if index[i] >= 0:
-            ids[d] = index[i]
+        b = _choice(index, low, i)
+        if b >= 0:
+            ids[d] = b
             who[d] = i
             d += 1
     size = 1 << d
@@ -190,28 +198,28 @@ def _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first
     reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at)
 
 
-def _table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+def _table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums):
     raise NotImplementedError("only inside compiled functions")
 
 
 @overload(_table)
-def _overload_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums):
+def _overload_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums):
     if only_pairs(g):
-        return lambda g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums: None
-    return lambda g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums: (
-        _collect_table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums)
+        return lambda g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums: None
+    return lambda g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums: (
+        _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums)
     )
 
 
 @compiled
 def _collect(
-    g, factors, x, z, index, begin, hocr, linear, first, second, weight, at, sums, room_variables, room_pairs
+    g, factors, x, z, mixed, index, low, begin, hocr, linear, first, second, weight, at, sums, room_variables,
+    room_pairs,
 ):  # fmt: skip
     """Reduce factors[begin:] while a factor of any size fits; returns the position of the first one not done."""
     kind, weights, param, params, scope_start, scope, cards = (
         g.kind, g.weight, g.param, g.params, g.scope_start, g.scope, g.cards,
     )  # fmt: skip
-    mixed = x.copy()
     coef = np.zeros(1 << MAX_ARITY)
     ids = np.zeros(MAX_ARITY, np.int64)
     who = np.zeros(MAX_ARITY, np.int64)
@@ -221,7 +229,7 @@ def _collect(
             return t
         a = scope_start[f]
         if scope_start[f + 1] - a > 2 or kind[f] > QUADRATIC:
-            _table(g, f, x, z, mixed, index, coef, ids, who, hocr, linear, first, second, weight, at, sums)
+            _table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums)
             continue
         # pairs in place: calling ``value`` with all arrays costs ten times the work
         i = scope[a]
@@ -233,47 +241,71 @@ def _collect(
         e11 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], z[j])
         sums[0] += e00
         sums[1] += 2.0**-50 * (abs(e00) + abs(e10) + abs(e01) + abs(e11))
-        if index[i] >= 0:
-            linear[index[i]] += e10 - e00
-        if index[j] >= 0:
-            linear[index[j]] += e01 - e00
+        bi = _choice(index, low, i)
+        bj = _choice(index, low, j)
+        if bi >= 0:
+            linear[bi] += e10 - e00
+        if bj >= 0:
+            linear[bj] += e01 - e00
         q = e00 + e11 - e01 - e10
-        if q != 0.0 and index[i] >= 0 and index[j] >= 0:
-            first[at[1]], second[at[1]], weight[at[1]] = index[i], index[j], q
+        if q != 0.0 and bi >= 0 and bj >= 0:
+            first[at[1]], second[at[1]], weight[at[1]] = bi, bj, q
             at[1] += 1
     return len(factors)
 
 
 @compiled
-def _factors_around(g, variables):
-    """Factors that contain one of the variables, ascending."""
-    seen = np.zeros(len(g.kind), np.bool_)
+def _factors_around(g, variables, index, low):
+    """Factors that contain one of the variables, each once: at the first of its variables that is among them."""
+    room = 0
+    for i in variables:
+        room += g.adj_start[i + 1] - g.adj_start[i]
+    found = np.empty(room, np.int32)
+    widest = np.int64(0)
+    count = 0
     for i in variables:
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
-            seen[g.adj_factor[t]] = True
-    return np.flatnonzero(seen)
+            f = int(g.adj_factor[t])
+            begin = g.scope_start[f]
+            here = begin + g.adj_pos[t]
+            first = True
+            for s in range(begin, here):
+                if _choice(index, low, g.scope[s]) >= 0:
+                    first = False
+                    break
+            if not first:
+                continue
+            found[count] = f
+            count += 1
+            width = 1
+            for s in range(here + 1, g.scope_start[f + 1]):
+                width += _choice(index, low, g.scope[s]) >= 0
+            widest = max(widest, width)
+    return found[:count], widest
 
 
 def quadratise(
-    graph: Graph, x: npt.NDArray[np.int64], z: npt.NDArray[np.int64], method: str = "fix"
+    graph: Graph,
+    x: npt.NDArray[np.int64],
+    z: npt.NDArray[np.int64],
+    method: str = "fix",
+    variables: npt.NDArray[np.int64] | None = None,
 ) -> Quadratic | None:
     """The energy of all mixtures of x (b = 0) and z (b = 1); None if too many variables of one factor differ.
 
     Only what depends on the choices is counted: unaries of the variables that differ and the factors around them.
+    ``variables``, ascending: only these have a choice, the others keep x.
     """
     g = graph.arrays
-    differ = x != z
-    variables = np.flatnonzero(differ)
+    if variables is None:
+        variables = np.flatnonzero(x != z)
     n = len(variables)
-    index = np.full(graph.n, -1, np.int64)
-    index[variables] = np.arange(n)
-    factors = _factors_around(g, variables)
+    low = int(variables[0]) if n else 0
+    index = np.full(int(variables[-1]) + 1 - low if n else 0, -1, np.int32)
+    index[variables - low] = np.arange(n, dtype=np.int32)
+    factors, widest = _factors_around(g, variables, index, low)
     m = len(factors)
-    if graph.order > 2:
-        counts = np.add.reduceat(differ[g.scope].astype(np.int64), g.scope_start[:-1])
-        widest = int(counts.max())
-    else:
-        widest = 2
+    mixed = x if isinstance(g, PairArrays) else x.copy()
     if widest > MAX_ARITY:
         return None
     # one factor of degree d has at most 2^d auxiliaries with d + 1 pairs each, plus its own pairs
@@ -287,7 +319,7 @@ def quadratise(
     done = 0
     while True:
         done = _collect(
-            g, factors, x, z, index, done, method == "hocr", linear, first, second, weight, at, sums,
+            g, factors, x, z, mixed, index, low, done, method == "hocr", linear, first, second, weight, at, sums,
             room_variables, room_pairs,
         )  # fmt: skip
         if done == m:

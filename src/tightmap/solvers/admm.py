@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.admm_coarse import coarsen
-from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, Noise, without_extremes
+from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, Heated, Noise, Start, without_extremes
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
 from tightmap.solvers.admm_grid import fits
 from tightmap.solvers.admm_kkt import kkt_residuals
@@ -50,7 +50,7 @@ DEAD_BAND = 1e-8  # squared change of a vector below which it stays
 
 @dataclass
 class AdmmState:
-    """What a run leaves behind: the iterates of its last run on the full model."""
+    """What a run leaves behind: the iterates of its last cycle, unless that was one on a coarse grid."""
 
     graph: Graph
     engine: Engine
@@ -72,6 +72,13 @@ class AdmmState:
         return kkt_residuals(self.engine.searched(self.graph.arrays), self.form, x, y, self.engine.kappa)
 
 
+def _stencil(graph: Graph) -> Stencil:
+    """With its weights, which nobody keeps: a sixteenth of the run would go to them."""
+    stencil = find_stencil(graph)
+    assert stencil is not None
+    return stencil
+
+
 @dataclass
 class Run:
     """State of the solver between steps."""
@@ -79,13 +86,13 @@ class Run:
     graph: Graph
     context: Context
     form: Form
-    stencil: Stencil | None
+    stencil: Stencil | None  # without its weights
     incumbent: Incumbent
     programme: Iterator[tuple[Cycle, bool]]
     init: Init
     cycle: Cycle | None = None
     engine: Engine | None = None  # of the present cycle
-    full: Engine | None = None  # of the full model, kept between cycles
+    full: Engine | None = None  # of the full model, kept until a coarse grid takes its place
     square: np.ndarray | None = None  # of every pixel, in a coarse cycle
     hard: tuple[float, bool] = (0.0, False)  # how the engine of the full model treats hard costs
     rho: float = 0.0
@@ -98,7 +105,7 @@ class Run:
     improved: int = 0  # number of the last cycle that lowered the lowest energy
     lowest: float = float("inf")
     stale: int = 0  # number of the last cycle that lowered the incumbent's energy
-    aside: Labels | None = None  # the incumbent of the search before, while a fresh one runs
+    aside: npt.NDArray[np.integer] | None = None  # the incumbent of the search before, while a fresh one runs
     epoch: int = 0
     best: float = float("inf")  # smallest residual since the last change of rho, for the stall rule
     since: int = 0
@@ -173,13 +180,12 @@ class ADMM(Solver):
         plain = symmetrize and self.sets == "first_simplex" and not self.unary_split
         plain = plain and self.decomposition != "symmetric"
         stencil = find_stencil(graph) if plain else None
-        if stencil is not None and not fits(stencil):
-            stencil = None
+        stencil = stencil.outline() if stencil is not None and fits(stencil) else None
         incumbent = Incumbent(graph, context, self.polish and self.preset != "paper")
         programme = self._programme(graph, stencil, context.seed)
         run = Run(graph, context, form, stencil, incumbent, programme, init)
         if init.labels is not None:
-            incumbent.offer(init.labels)
+            incumbent.offer(init.labels.copy())
         return run
 
     # ------------------------------------------------------------------------------------------------ cycles
@@ -239,13 +245,14 @@ class ADMM(Solver):
         run.stale = run.number
         now = run.incumbent
         if run.aside is not None:
-            now.offer(run.aside)
+            now.offer(run.aside.astype(np.int64))
             now.polish()
             run.aside = None
             if now.energy < run.lowest:
                 run.lowest, run.improved = now.energy, run.number
             return
-        run.aside = now.labels
+        if now.labels is not None:
+            run.aside = now.labels.astype(run.graph.label_type)
         run.epoch += 1
         run.incumbent = Incumbent(run.graph, run.context, self.polish)
         run.programme = self._programme(run.graph, run.stencil, run.context.seed + 1000 * run.epoch)
@@ -257,12 +264,14 @@ class ADMM(Solver):
             dtype = np.float32 if self.precision == "single" else np.float64
             threads = run.context.threads
             if cycle.factor > 1:
+                run.full = run.engine = None  # a coarse grid beside the full one would be a quarter more
                 unary = graph.arrays.unary.reshape(graph.n, -1)
-                coarse = coarsen(run.stencil, unary, cycle.factor, cycle.offset)
+                coarse = coarsen(_stencil(graph), unary, cycle.factor, cycle.offset)
                 run.square = coarse.square
                 return GridEngine(coarse.stencil, coarse.unary, eps, dtype, threads, self.cache)
             if run.full is None:
-                run.full = GridEngine(run.stencil, graph.arrays.unary, eps, dtype, threads, self.cache)
+                run.engine = None
+                run.full = GridEngine(_stencil(graph), graph.arrays.unary, eps, dtype, threads, self.cache)
             return run.full
         ban = cycle.ban and graph.hard > 0.0
         if run.full is None or (graph.hard > 0.0 and run.hard != (cycle.hard, ban)):
@@ -285,14 +294,12 @@ class ADMM(Solver):
                 engine.load(*earlier.engine.export())
                 run.rho = earlier.rho
                 return
-        x: npt.NDArray[np.floating] | None = None
+        start: Start = None
         if run.number == 1 and run.init.relaxed is not None and run.square is None:
-            x = run.init.relaxed
+            start = run.init.relaxed
         elif cycle.heat < 1.0 and run.incumbent.labels is not None and run.square is None:
-            g = run.graph.arrays
-            x = np.repeat((cycle.heat / g.cards).astype(np.float32), g.cards)
-            x[g.offset[:-1] + run.incumbent.labels] += np.float32(1.0 - cycle.heat)
-        engine.reset(x, noise)
+            start = Heated(run.incumbent.labels, cycle.heat)
+        engine.reset(start, noise)
 
     # ------------------------------------------------------------------------------------------------ steps
 
@@ -379,7 +386,7 @@ class ADMM(Solver):
 
     def finish(self, run: Run) -> Final:
         if run.aside is not None:
-            run.incumbent.offer(run.aside)
+            run.incumbent.offer(run.aside.astype(np.int64))
         if run.cycle is not None and run.engine is not None and run.iteration > 0:
             run.incumbent.offer(self._rounded(run))
         if run.context.remaining() > 0:

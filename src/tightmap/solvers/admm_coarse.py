@@ -30,11 +30,14 @@ def coarsen(stencil: Stencil, unary: npt.NDArray[np.float64], factor: int, offse
     height, width, labels = stencil.height, stencil.width, stencil.labels
     top, left = offset
     rows, columns = -(-(height + top) // factor), -(-(width + left) // factor)
-    r, c = np.divmod(np.arange(height * width), width)
-    square = (r + top) // factor * columns + (c + left) // factor
-    sums = np.add.reduceat(unary.reshape(height, width, labels), np.maximum(np.arange(rows) * factor - top, 0), axis=0)
+    down_to, right_to = (np.arange(height) + top) // factor, (np.arange(width) + left) // factor
+    square = (down_to[:, None] * columns + right_to).reshape(-1)
+    fine = unary.reshape(height, width, labels)
     cuts = np.maximum(np.arange(columns) * factor - left, 0)
-    small = np.add.reduceat(sums, cuts, axis=1).reshape(rows * columns, labels)
+    small = np.empty((rows, columns, labels))
+    for row in range(rows):  # one at a time: the sums of all would be half as large as the unaries
+        together = fine[max(row * factor - top, 0) : (row + 1) * factor - top].sum(axis=0)
+        np.add.reduceat(together, cuts, axis=0, out=small[row])
     planes = {step: np.zeros(rows * columns) for step in _STEPS}
     for (down, right), weight in zip(stencil.displacements, stencil.weights, strict=True):
         first = np.flatnonzero(weight.reshape(-1))
@@ -48,4 +51,4 @@ def coarsen(stencil: Stencil, unary: npt.NDArray[np.float64], factor: int, offse
     used = sorted((s for s in _STEPS if planes[s].any()), key=lambda s: s[0] * columns + s[1])
     weights = np.stack([planes[s].reshape(rows, columns) for s in used])
     shape = Stencil(rows, columns, labels, stencil.kind, np.array(used, np.int64), weights, stencil.profile)
-    return Coarse(shape, small, square)
+    return Coarse(shape, small.reshape(rows * columns, labels), square)

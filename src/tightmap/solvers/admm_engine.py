@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -53,6 +54,22 @@ def without_extremes(g: Arrays) -> Arrays:
     return g._replace(unary=np.where((gap > 0.5 * wide) & (wide > 0.01 * ranges), low + ranges, g.unary))
 
 
+class Heated(NamedTuple):
+    """A starting point between a labelling and the uniform point (heat 1)."""
+
+    labels: Labels
+    heat: float
+
+    def vectors(self, part: slice, cards: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
+        """Of some variables, flat."""
+        x = np.repeat((self.heat / cards).astype(np.float32), cards)
+        x[np.cumsum(cards) - cards + self.labels[part]] += np.float32(1.0 - self.heat)
+        return x
+
+
+Start = npt.NDArray[np.floating] | Heated | None  # vectors (flat), a heated labelling, or the uniform point
+
+
 class Noise:
     """Normal noise for the unaries, drawn piece by piece."""
 
@@ -81,8 +98,8 @@ class Engine(ABC):
     variables: int
 
     @abstractmethod
-    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
-        """Start at x (flat; uniform when None) in every copy, multipliers zero, noise added to the unaries."""
+    def reset(self, start: Start, noise: Noise | None = None) -> None:
+        """Start there in every copy, multipliers zero, noise added to the unaries."""
 
     @abstractmethod
     def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
@@ -111,16 +128,10 @@ class Engine(ABC):
 
 class GridEngine(Engine):
     def __init__(self, stencil: Stencil, unary: Vector, eps: float, dtype: type, threads: int, cached: bool) -> None:
-        self.stencil, self.eps, self.dtype, self.cached = stencil, eps, dtype, cached
+        self.stencil, self.eps, self.dtype, self.cached = stencil.outline(), eps, dtype, cached
         self.variables = stencil.height * stencil.width
-        top = float(stencil.profile.max())
-        degree = np.zeros(self.variables)
-        for (down, right), weight in zip(stencil.displacements, stencil.weights, strict=True):
-            step = int(down * stencil.width + right)
-            degree += np.abs(weight.reshape(-1))
-            degree[step:] += np.abs(weight.reshape(-1)[:-step])
-        self.kappa = float(degree.mean()) * top / 2
-        self.unary, self.cap = unary.reshape(self.variables, stencil.labels), top * degree
+        self.kappa = float(stencil.profile.max()) * float(np.abs(stencil.weights).sum()) / self.variables
+        self.unary = unary.reshape(self.variables, stencil.labels)
         self.plan = grid.grid_plan(stencil, dtype)
         self.state = grid.grid_state(self.plan)
         strips = min(threads, max(1, stencil.height // 8)) if unary.size > SERIAL else 1
@@ -132,16 +143,21 @@ class GridEngine(Engine):
         for first in range(0, self.stencil.height, PART):
             yield first, slice(first * width, min(first + PART, self.stencil.height) * width)
 
-    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
+    def reset(self, start: Start, noise: Noise | None = None) -> None:
         plan, state, labels = self.plan, self.state, self.stencil.labels
         for first, pixels in self._parts():
             rows = self.unary[pixels]
-            rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + self.cap[pixels, None]).astype(self.dtype)
+            cap = grid.grid_ranges(plan, first, first + PART)
+            rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + cap[:, None]).astype(self.dtype)
             if noise is not None:
                 rows += noise.draw(rows.size).reshape(rows.shape)
             grid.grid_write(plan, plan.unary, rows, first)
-            start = np.full(rows.shape, 1.0 / labels) if x is None else x.reshape(self.unary.shape)[pixels]
-            grid.grid_place(plan, state.x1, start, first)
+            x = np.full(rows.shape, 1.0 / labels)
+            if isinstance(start, Heated):
+                x = start.vectors(pixels, np.full(len(rows), labels)).reshape(rows.shape)
+            elif start is not None:
+                x = start.reshape(self.unary.shape)[pixels]
+            grid.grid_place(plan, state.x1, x, first)
         state.x2[:] = state.x1
         state.y[:] = 0
         grid.grid_touch(state)
@@ -160,8 +176,10 @@ class GridEngine(Engine):
         return grid.grid_read(self.plan, self.state.x1).reshape(-1).astype(np.float64)
 
     def labels(self) -> Labels:
-        parts = [grid.grid_read(self.plan, self.state.x1, r, r + PART).argmax(axis=1) for r, _ in self._parts()]
-        return np.concatenate(parts)
+        labels = np.empty(self.variables, np.int64)
+        for first, pixels in self._parts():
+            labels[pixels] = grid.grid_read(self.plan, self.state.x1, first, first + PART).argmax(axis=1)
+        return labels
 
     def export(self) -> tuple[Vector, Vector]:
         def flat(a: npt.NDArray[np.floating]) -> Vector:
@@ -193,11 +211,13 @@ class GeneralEngine(Engine):
         self.scratch = workspace(g)
         self.state = general_state(g, form)
 
-    def reset(self, x: npt.NDArray[np.floating] | None, noise: Noise | None = None) -> None:
+    def reset(self, start: Start, noise: Noise | None = None) -> None:
         g = self.arrays
         self.noisy = g if noise is None else g._replace(unary=g.unary + noise.draw(len(g.unary)))
-        start = np.repeat(1.0 / g.cards, g.cards) if x is None else x
-        self.state.x.reshape(self.form.copies, -1)[:] = start
+        x = np.repeat(1.0 / g.cards, g.cards) if start is None else start
+        if isinstance(start, Heated):
+            x = start.vectors(slice(None), g.cards)
+        self.state.x.reshape(self.form.copies, -1)[:] = x
         self.state.y[:] = 0.0
         self.state.dirty[:] = 1
 

@@ -117,6 +117,18 @@ def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
     )  # fmt: skip
 
 
+def grid_ranges(plan: GridPlan, first: int, last: int) -> npt.NDArray[np.float64]:
+    """Sums of the ranges of the factors around every pixel of some rows."""
+    last = min(last, plan.height)
+    degree = np.zeros((last - first, plan.width))
+    padded = plan.tiles * LANES
+    for plane, (down, right) in zip(plan.weight.reshape(-1, plan.height + 2, padded), _DIRECTIONS, strict=False):
+        degree += np.abs(plane[1 + first : 1 + last, : plan.width])
+        other = np.abs(plane[1 + first - down : 1 + last - down, : plan.width])  # edges whose second end is here
+        degree[:, max(right, 0) : plan.width + min(right, 0)] += other[:, max(-right, 0) : plan.width + min(-right, 0)]
+    return 2.0 * float(plan.top) * degree.reshape(-1)
+
+
 def grid_state(plan: GridPlan) -> GridState:
     """Room for one run; fill it with ``grid_place``."""
     flags = (plan.height + 2, plan.tiles + 2)

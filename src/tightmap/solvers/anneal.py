@@ -154,7 +154,7 @@ class Anneal(Solver):
             np.arange(n),
             np.empty(n, dtype=np.int64),
             np.empty(n, dtype=np.int64),
-            np.zeros(n, dtype=np.uint8),
+            np.zeros(n, dtype=np.int32),
             np.empty(entries),
             np.zeros(entries),
         )

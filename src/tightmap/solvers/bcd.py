@@ -30,6 +30,7 @@ from tightmap.solvers.forest import Forests, forest_blocks, sweep_forests
 CHUNK = 20_000_000  # label visits between two looks at the clock
 CHEAP = 2_000_000  # label visits that the starts beyond the fourth may cost
 TIE = 1e-12  # relative: a cost that differs by less than rounding is not a descent
+AS_NUMBERED = np.zeros(0, np.int64)  # the order of visits that needs no list
 BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
 
 
@@ -44,11 +45,11 @@ def _push_neighbours(g, i, dirty):
 
 @compiled
 def descend(g, labels, dirty, order, begin, end):
-    """Visit order[begin:end], skipping clean variables; returns how many labels changed."""
+    """Visit order[begin:end] (an empty order: as numbered), skipping clean variables; returns how many changed."""
     changed = 0
     cost = np.empty(max(g.cards.max(), 1)) if len(g.cards) else np.empty(1)
     for at in range(begin, end):
-        i = order[at]
+        i = order[at] if len(order) else at
         if dirty[i] == 0:
             continue
         dirty[i] = 0
@@ -157,12 +158,15 @@ def round_relaxed(g, x, order, labels, scratch):
 def local_minimum(graph: Graph, labels: Labels, max_sweeps: int = 1000) -> Labels:
     """The labelling that BCD reaches from a labelling (a new array); what other methods polish with."""
     out = np.array(labels, dtype=np.int64)
-    dirty = np.ones(graph.n, dtype=np.uint8)
-    order = np.arange(graph.n)
-    for _ in range(max_sweeps):
-        if descend(graph.arrays, out, dirty, order, 0, graph.n) == 0:
-            break
+    settle_all(graph, out, np.ones(graph.n, dtype=np.uint8), max_sweeps)
     return out
+
+
+def settle_all(graph: Graph, labels: Labels, dirty: np.ndarray, max_sweeps: int = 1000) -> None:
+    """Descend in place, from the variables that are marked dirty, until nothing changes."""
+    for _ in range(max_sweeps):
+        if descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n) == 0:
+            break
 
 
 def round_and_descend(graph: Graph, relaxed: Vector) -> Labels:

@@ -8,6 +8,7 @@ everything.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,33 +33,69 @@ class Forests(NamedTuple):
     link: np.ndarray
 
 
+@dataclass(frozen=True)
+class Lines:
+    """The rows, columns, diagonals or antidiagonals of an image, numbered."""
+
+    shape: tuple[int, int]
+    kind: str
+
+    @property
+    def count(self) -> int:
+        height, width = self.shape
+        return {"rows": height, "columns": width}.get(self.kind, height + width - 1)
+
+    def nodes(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """The variables of some lines one after the other, and where each line starts among them."""
+        height, width = self.shape
+        lines = []
+        for k in range(first, last):
+            if self.kind == "rows":
+                lines.append(np.arange(k * width, (k + 1) * width))
+            elif self.kind == "columns":
+                lines.append(np.arange(k, height * width, width))
+            else:  # column - row = k - (height - 1); antidiagonals: the same in a mirror
+                row = np.arange(max(0, height - 1 - k), min(height, width + height - 1 - k))
+                column = row + k - (height - 1)
+                lines.append(row * width + (column if self.kind == "diagonals" else width - 1 - column))
+        start = np.concatenate(([0], np.cumsum([len(b) for b in lines]))).astype(np.int64)
+        return start, np.concatenate(lines).astype(np.int64)
+
+
+def grid_shape(graph: Graph) -> tuple[int, int] | None:
+    """Height and width, where the variables are the pixels of an image."""
+    if graph.grid_shape is not None:
+        return graph.grid_shape
+    from tightmap.stencil import find_stencil
+
+    stencil = find_stencil(graph) if graph.order == 2 else None
+    return None if stencil is None else (stencil.height, stencil.width)
+
+
 def forest_blocks(graph: Graph, what: str) -> Forests:
     """Blocks "rows", "columns", "lines" (both), "diagonals", "antidiagonals" of a grid, or "forests" of any graph."""
     if what == "forests":
         label = greedy_forests(graph.arrays)
         blocks = [np.flatnonzero(label == b) for b in range(int(label.max()) + 1)]
-    else:
-        shape = graph.grid_shape
-        if shape is None:
-            from tightmap.stencil import find_stencil
+        start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
+        return rooted_blocks(graph, start, np.concatenate(blocks).astype(np.int64))
+    shape = grid_shape(graph)
+    if shape is None:
+        raise ModelError(f"bcd: blocks={what!r} needs a grid model; blocks='forests' works on any graph")
+    if what != "lines":
+        lines = Lines(shape, what)
+        return rooted_blocks(graph, *lines.nodes(0, lines.count))
+    rows, columns = forest_blocks(graph, "rows"), forest_blocks(graph, "columns")
+    start = np.concatenate([rows.start[:-1], len(rows.order) + columns.start])
+    return Forests(start, *(np.concatenate(pair) for pair in zip(rows[1:], columns[1:], strict=True)))
 
-            stencil = find_stencil(graph) if graph.order == 2 else None
-            shape = (stencil.height, stencil.width) if stencil is not None else None
-        if shape is None:
-            raise ModelError(f"bcd: blocks={what!r} needs a grid model; blocks='forests' works on any graph")
-        index = np.arange(graph.n).reshape(shape)
-        blocks = list(index) if what in ("rows", "lines") else []
-        blocks += list(index.T) if what in ("columns", "lines") else []
-        if what in ("diagonals", "antidiagonals"):
-            index = index if what == "diagonals" else index[:, ::-1]
-            blocks = [index.diagonal(k) for k in range(1 - shape[0], shape[1])]
-    start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
-    nodes = np.concatenate(blocks).astype(np.int64)
+
+def rooted_blocks(graph: Graph, start: np.ndarray, nodes: np.ndarray) -> Forests:
+    """Blocks of these variables (block b: nodes[start[b]:start[b + 1]]), rooted."""
     order, parent, link, ok = root_blocks(graph.arrays, start, nodes)
     if not ok:
         raise ModelError(
-            f"bcd: blocks={what!r}: a factor has three variables in one block or the block has a cycle; "
-            "try blocks='forests'"
+            "bcd: a factor has three variables in one block, or the block has a cycle; try blocks='forests'"
         )
     return Forests(start, order, parent, link)
 
@@ -123,8 +160,8 @@ def root_blocks(g, start, nodes):
     order = np.empty(len(nodes), np.int64)
     parent = np.full(len(nodes), -1, np.int64)
     link = np.full(len(nodes), -1, np.int64)
-    inside = np.full(n, -1, np.int64)
-    place = np.full(n, -1, np.int64)
+    inside = np.full(n, -1, np.int32)
+    place = np.full(n, -1, np.int32)
     for b in range(len(start) - 1):
         for q in range(start[b], start[b + 1]):
             inside[nodes[q]] = b
@@ -188,13 +225,13 @@ def _message_up(g, f, i, up, row, labels, held, start, out, work):
 
 
 @compiled
-def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise, always):
+def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise, always):
     """Exact minimum over the variables of one block, noise added to its unaries.  Returns the change of that sum.
 
     Labels change only if it falls, or always (for sampling, where noise is part of the game).
 
-    cost is flat like the unaries and holds, for the variables of the block, their cost plus messages of children;
-    inside is a zero byte per variable and is left so.
+    cost holds, one variable of the block after the other, the cost of their labels plus messages of children; place
+    says where a variable is in the block, counted from one, and is zero for all before and after.
     """
     work = np.empty(scratch)
     out = np.empty(scratch)
@@ -202,12 +239,15 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise
     held = np.empty(g.cards.max() * 128)
     before = 0.0  # present energy of everything that touches the block
     total = 0.0  # the best it can be
-    for i in order:
-        inside[i] = 1
+    first = np.empty(len(order) + 1, np.int64)
+    first[0] = 0
+    for q in range(len(order)):
+        place[order[q]] = q + 1
+        first[q + 1] = first[q] + g.cards[order[q]]
     # every factor with one member in the block is a unary given the rest; the others are the links
     for q in range(len(order)):
         i = order[q]
-        row = cost[g.offset[i] : g.offset[i + 1]]
+        row = cost[first[q] : first[q + 1]]
         load_unary(g, i, row)
         if always:
             for s in range(len(row)):
@@ -217,32 +257,33 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise
             alone = True
             for p in range(g.scope_start[f], g.scope_start[f + 1]):
                 j = g.scope[p]
-                if j != i and inside[j] == 1:
+                if j != i and place[j] > 0:
                     alone = False
             if alone:
                 add_slice(g, f, int(g.adj_pos[a]), labels, row, 1.0)
         before += row[labels[i]]
         if link[q] >= 0:
             before += value(g, link[q], labels)
-    for i in order:
-        inside[i] = 0
     for q in range(len(order) - 1, -1, -1):
         i = order[q]
         f = link[q]
-        row = cost[g.offset[i] : g.offset[i + 1]]
+        row = cost[first[q] : first[q + 1]]
         if f < 0:
             total += row.min()
             continue
         j = parent[q]
         _message_up(g, f, i, _position(g, f, j), row, labels, held, start, out, work)
+        at = first[place[j] - 1]
         for s in range(g.cards[j]):
-            cost[g.offset[j] + s] += out[s]
+            cost[at + s] += out[s]
+    for i in order:
+        place[i] = 0
     if not always and not total < before - 1e-10 * (abs(before) + abs(total)):
         return 0.0
     for q in range(len(order)):
         i = order[q]
         f = link[q]
-        row = cost[g.offset[i] : g.offset[i + 1]]
+        row = cost[first[q] : first[q + 1]]
         if f >= 0:
             add_slice(g, f, _position(g, f, i), labels, row, 1.0)
         best = 0
@@ -253,11 +294,17 @@ def minimise_forest(g, labels, order, parent, link, cost, inside, scratch, noise
     return total - before
 
 
+def largest_block(graph: Graph, forests: Forests) -> int:
+    """Labels of the variables of one block, at most."""
+    cards = graph.arrays.cards[forests.order].astype(np.int64)
+    return int(np.add.reduceat(cards, forests.start[:-1]).max()) if len(cards) else 0
+
+
 def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Context) -> int:
     """Minimise every block in turn; returns how many blocks improved."""
     improved = 0
-    cost = np.empty(len(graph.arrays.unary))
-    inside = np.zeros(graph.n, dtype=np.uint8)
+    cost = np.empty(largest_block(graph, forests))
+    place = np.zeros(graph.n, dtype=np.int32)
     scratch = workspace(graph.arrays)
     for b in range(len(forests.start) - 1):
         at = slice(int(forests.start[b]), int(forests.start[b + 1]))
@@ -268,7 +315,7 @@ def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Conte
             forests.parent[at],
             forests.link[at],
             cost,
-            inside,
+            place,
             scratch,
             cost,
             False,

@@ -8,20 +8,33 @@ blocks near a change.  Nothing here ever raises the energy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-import numpy.typing as npt
 
 from tightmap.compiled import compiled, lean
 from tightmap.energy import energy
+from tightmap.errors import ModelError
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
-from tightmap.graphcut.fusion import fuse_proposal
+from tightmap.graphcut.fusion import fuse_into
 from tightmap.solvers.base import Context, Labels
-from tightmap.solvers.bcd import descend, local_minimum
-from tightmap.solvers.forest import Forests, forest_blocks, minimise_forest
+from tightmap.solvers.bcd import settle_all
+from tightmap.solvers.forest import (
+    Forests,
+    Lines,
+    forest_blocks,
+    grid_shape,
+    largest_block,
+    minimise_forest,
+    rooted_blocks,
+)
 
 CHUNK = 16  # blocks between two looks at the clock
+AHEAD = 4  # chunks whose blocks are known at a time
+NETWORK = 512  # label entries of the model per choice of a fusion's network, which is then small beside the relaxation
+CHOICES = 3072  # that a network may have in any case
 FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
 
 
@@ -40,7 +53,7 @@ def _near(g, before, after, out):
 
 
 @compiled
-def _polish(g, start, order, parent, link, family, begin, end, labels, touched, cost, inside, scratch):
+def _polish(g, start, order, parent, link, family, begin, end, labels, touched, cost, place, scratch):
     """Minimise the blocks begin..end of a family that hold a touched variable; returns how many improved."""
     improved = 0
     for b in range(begin, end):
@@ -53,7 +66,7 @@ def _polish(g, start, order, parent, link, family, begin, end, labels, touched, 
         if not stale:
             continue
         old = labels[order[lo:hi]]
-        gain = minimise_forest(g, labels, order[lo:hi], parent[lo:hi], link[lo:hi], cost, inside, scratch, cost, False)
+        gain = minimise_forest(g, labels, order[lo:hi], parent[lo:hi], link[lo:hi], cost, place, scratch, cost, False)
         if gain < 0.0:
             improved += 1
             for q in range(lo, hi):
@@ -76,28 +89,26 @@ class Incumbent:
         self.graph, self.context = graph, context
         self.labels: Labels | None = None
         self.energy = float("inf")
-        self._families: list[Forests] | None = None if polish else []
+        self._families: list[Forests | Lines] | None = None if polish else []
         self._touched = np.zeros((0, graph.n), dtype=np.uint8)
 
-    def offer(self, proposal: npt.NDArray[np.integer]) -> bool:
-        """Improve the incumbent with a proposal; True when the energy fell."""
+    def offer(self, proposal: Labels) -> bool:
+        """Improve the incumbent with a proposal, which is used up; True when the energy fell."""
         graph = self.graph
-        labels = local_minimum(graph, np.asarray(proposal, dtype=np.int64))
+        settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8))
         if self.labels is None:
-            self.labels = labels
+            self.labels = proposal
             self._touched[:] = 1
         else:
-            before = self.labels.copy()
+            before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
             if graph.order <= FUSED:
-                self.labels = fuse_proposal(graph, self.labels, labels)
-            component_fusion(graph.arrays, self.labels, labels, 1e-12 * abs(self.energy))
+                fuse_into(graph, self.labels, proposal, largest=max(CHOICES, len(graph.arrays.unary) // NETWORK))
+            component_fusion(graph.arrays, self.labels, proposal, 1e-12 * abs(self.energy))
             if (self.labels == before).all():
                 return False
             dirty = np.zeros((1, graph.n), dtype=np.uint8)
             _near(graph.arrays, before, self.labels, dirty)
-            everyone = np.arange(graph.n)
-            while descend(graph.arrays, self.labels, dirty[0], everyone, 0, graph.n):
-                pass
+            settle_all(graph, self.labels, dirty[0])
             _near(graph.arrays, before, self.labels, self._touched)
         value = energy(graph, self.labels)
         fell = value < self.energy
@@ -109,35 +120,62 @@ class Incumbent:
         if self.labels is None or self._families == []:
             return
         graph = self.graph
-        g = graph.arrays
         if self._families is None:
             self._families = _families(graph)
             self._touched = np.ones((len(self._families), graph.n), dtype=np.uint8)
-        cost = np.empty(len(g.unary))
-        inside = np.zeros(graph.n, dtype=np.uint8)
-        scratch = workspace(g)
         for _ in range(rounds):
-            improved = 0
-            for k, family in enumerate(self._families):
-                blocks = len(family.start) - 1
-                for b in range(0, blocks, CHUNK):
-                    end = min(b + CHUNK, blocks)
-                    improved += _polish(g, *family, k, b, end, self.labels, self._touched, cost, inside, scratch)
-                    if self.context.remaining() <= 0:
-                        break
+            improved = sum(self._polish_family(k) for k in range(len(self._families)))
             if improved == 0 or self.context.remaining() <= 0:
                 break
         self.energy = energy(graph, self.labels)
 
+    def _polish_family(self, k: int) -> int:
+        """Minimise every touched block of a family once; returns how many improved."""
+        assert self._families is not None
+        graph = self.graph
+        g = graph.arrays
+        place = np.zeros(graph.n, dtype=np.int32)
+        scratch = workspace(g)
+        improved = 0
+        for some in self._touched_parts(k):
+            cost = np.empty(largest_block(graph, some))
+            blocks = len(some.start) - 1
+            for b in range(0, blocks, CHUNK):
+                end = min(b + CHUNK, blocks)
+                improved += _polish(g, *some, k, b, end, self.labels, self._touched, cost, place, scratch)
+                if self.context.remaining() <= 0:
+                    return improved
+        return improved
 
-def _families(graph: Graph) -> list[Forests]:
+    def _touched_parts(self, k: int) -> Iterator[Forests]:
+        """The blocks of a family, those of lines of an image some at a time and only where something was touched.
+
+        All of them together would be a fifth of the memory of a run.
+        """
+        assert self._families is not None
+        family = self._families[k]
+        if isinstance(family, Forests):
+            yield family
+            return
+        for first in range(0, family.count, AHEAD * CHUNK):
+            start, nodes = family.nodes(first, min(first + AHEAD * CHUNK, family.count))
+            if self._touched[k, nodes].any():
+                yield rooted_blocks(self.graph, start, nodes)
+
+
+def _families(graph: Graph) -> list[Forests | Lines]:
     """Families of blocks, each covering every variable once."""
-    from tightmap.errors import ModelError
-
-    try:
-        families = [forest_blocks(graph, "rows"), forest_blocks(graph, "columns")]
-    except ModelError:  # not a grid, or with factors along the lines
+    shape = grid_shape(graph)
+    if shape is None:
         return [forest_blocks(graph, "forests")]
+    kinds = ["rows", "columns"]
     if len(graph.arrays.scope) > 7 * graph.n:  # more than four neighbours: the diagonals are chains as well
-        families += [forest_blocks(graph, "diagonals"), forest_blocks(graph, "antidiagonals")]
-    return families
+        kinds += ["diagonals", "antidiagonals"]
+    lines = [Lines(shape, kind) for kind in kinds]
+    try:
+        for family in lines:
+            for first in range(0, family.count, AHEAD * CHUNK):
+                rooted_blocks(graph, *family.nodes(first, min(first + AHEAD * CHUNK, family.count)))
+    except ModelError:  # factors along the lines
+        return [forest_blocks(graph, "forests")]
+    return list(lines)
