@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.energy import energy
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.solvers.admm_coarse import coarsen
@@ -42,6 +43,7 @@ SMALL = 20_000  # label entries up to which a rounding starts from the relaxed v
 MANY = 20_000  # factors above which those of three and more variables are not symmetrised
 PATIENCE = 60  # cycles without improvement after which spare time is no longer used
 STALE = 10  # cycles without improvement after which the search starts afresh, to be fused with what was found before
+TRIED = 3  # ways to treat hard costs after which every second cycle uses the one that has done best
 HURRY = 0.3  # part of the remaining time that a cycle may take
 FREEZING = 0.6  # where labels freeze, in the units of Cycle.rho0
 FASTEST = 1.1  # growth of rho per iteration, however short the time
@@ -111,6 +113,7 @@ class Run:
     since: int = 0
     waiting: Cycle | None = None  # while a pilot runs: the cycle that it is for
     frozen: dict[tuple[float, bool], float] = field(default_factory=dict)  # rho at the end of the pilots
+    found: dict[tuple[float, bool], list[float]] = field(default_factory=dict)  # energies, by treatment of hard costs
     info: dict[str, float] = field(default_factory=dict)
 
 
@@ -215,6 +218,9 @@ class ADMM(Solver):
                 return False
         elif not planned and (not spare or run.number - run.improved > max(PATIENCE, run.improved)):
             return False
+        if len(run.found) >= TRIED and run.number % 2 and cycle.stall == 0:
+            hard, ban = min(run.found, key=lambda way: float(np.mean(run.found[way])))
+            cycle = replace(cycle, hard=hard, ban=ban)
         cycle = replace(
             cycle,
             rho0=cycle.rho0 if self.rho0 is None else self.rho0,
@@ -329,7 +335,10 @@ class ADMM(Solver):
             if time.perf_counter() - begin > BURST:
                 return Progress(iterations=run.iteration - before, info=run.info)
         done = run.iteration - before
-        fell = run.incumbent.offer(self._rounded(run))
+        proposal = self._rounded(run)
+        fell = run.incumbent.offer(proposal)
+        if over and run.graph.hard > 0.0:
+            run.found.setdefault(run.hard, []).append(energy(run.graph, proposal))
         if over:
             if fell or run.stale == run.number or run.number == 1:
                 run.incumbent.polish()

@@ -70,9 +70,9 @@ SMALL_LATER: tuple[Cycle, ...] = (  # where a slow cycle on the grid itself cost
     Cycle(rho0=0.12, growth=1.001, heat=0.5, relax=1.9, noise=1e-3),
 )
 GENERAL: tuple[Cycle, ...] = (
-    Cycle(growth=1.001),
-    Cycle(growth=1.001),
-    Cycle(growth=1.001, relax=1.6),
+    Cycle(growth=1.002),
+    Cycle(growth=1.002),
+    Cycle(growth=1.002, relax=1.6),
     Cycle(growth=1.0005),
     Cycle(growth=1.0005),
     Cycle(growth=1.001, relax=1.9),
