@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy import UNIT
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.tabulate import all_tables
 from tightmap.graph import Graph
 
 Table = npt.NDArray[np.int64]
@@ -74,8 +74,11 @@ class Network:
         self.constant += low
         if low:
             table = table - low
-        if len(scope) == 0 or not table.any():
-            return
+        if len(scope) > 0 and table.any():
+            self.put(scope, table)
+
+    def put(self, scope: tuple[int, ...], table: Table) -> None:
+        """Add a function whose least cost is 0."""
         if len(scope) == 1:
             self.unary[scope[0]] = np.minimum(self.unary[scope[0]] + table, self.top)
         elif scope in self.functions:
@@ -141,27 +144,11 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
     """Integer costs of a graph, of which only labellings below ``upper_energy`` matter."""
     g = graph.arrays
     cards = [int(c) for c in g.cards]
-    lows: list[float] = [graph.constant]
-    size = abs(graph.constant)
-    unary: list[npt.NDArray[np.float64]] = []
-    for i in range(graph.n):
-        row = g.unary[g.offset[i] : g.offset[i + 1]]
-        lows.append(float(row.min()))
-        size += 2.0 * abs(lows[-1])
-        unary.append(row - lows[-1])
-    order = np.diff(g.scope_start)
-    work = np.empty(int(table_entries(graph).max(initial=1.0) + 0.5) + graph.order)
-    tables: list[tuple[tuple[int, ...], npt.NDArray[np.float64]]] = []
-    for f in range(graph.m):
-        scope = g.scope[g.scope_start[f] : g.scope_start[f] + order[f]].tolist()
-        entries = tabulate(g, f, work)
-        table = work[:entries].copy()
-        lows.append(float(table.min()))
-        size += 2.0 * abs(lows[-1])
-        table -= lows[-1]
-        shape = [cards[i] for i in scope]
-        ascending = sorted(range(len(scope)), key=lambda p: scope[p])
-        tables.append((tuple(scope[p] for p in ascending), table.reshape(shape).transpose(ascending)))
+    unary, unary_lows = _relative(g.unary, g.offset)
+    flat, begin = all_tables(graph)
+    tables, table_lows = _relative(flat, begin)
+    lows = [graph.constant, *unary_lows.tolist(), *table_lows.tolist()]
+    size = abs(graph.constant) + 2.0 * (float(np.abs(unary_lows).sum()) + float(np.abs(table_lows).sum()))
     base = math.fsum(lows)
     room = max(upper_energy - base, 0.0)  # costs of at least this much cannot be part of a better labelling
     count = graph.n + graph.m + 2
@@ -181,17 +168,34 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
     upper = math.floor(room * scale) + 1
     top = upper + count * grain + 2
 
-    def units(table: npt.NDArray[np.float64]) -> Table:
-        return np.floor(np.minimum(table * scale, float(top))).astype(np.int64)
+    def units(costs: npt.NDArray[np.float64]) -> Table:
+        return np.floor(np.minimum(costs * scale, float(top))).astype(np.int64)
 
-    net = Network(cards, [units(u) for u in unary], {}, scale, base, allowance, top, upper, grain, whole)
+    own = np.split(units(unary), g.offset[1:-1])
+    net = Network(cards, own, {}, scale, base, allowance, top, upper, grain, whole)
     net.touching = [set() for _ in cards]
-    for scope_f, table in tables:
-        net.add(scope_f, np.ascontiguousarray(units(table)))
+    costs = units(tables)
+    scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()
+    some = np.maximum.reduceat(costs, begin[:-1]) > 0 if graph.m else np.zeros(0, np.bool_)
+    for f in np.flatnonzero(some).tolist():
+        scope = scopes[first[f] : first[f + 1]]
+        table = costs[place[f] : place[f + 1]].reshape([cards[i] for i in scope])
+        if sorted(scope) != scope:
+            ascending = sorted(range(len(scope)), key=lambda p: scope[p])
+            scope, table = sorted(scope), np.ascontiguousarray(table.transpose(ascending))
+        net.put(tuple(scope), table)
     return net
 
 
-def _quantum(graph: Graph, unary: list, tables: list, room: float) -> float:
+def _relative(flat: npt.NDArray[np.float64], start: npt.NDArray[np.integer]) -> tuple[npt.NDArray, npt.NDArray]:
+    """Rows flat[start[k]:start[k + 1]] less their minima, and these."""
+    if len(start) < 2:
+        return np.zeros(0), np.zeros(0)
+    lows = np.minimum.reduceat(flat, start[:-1])
+    return flat - np.repeat(lows, np.diff(start)), lows
+
+
+def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float) -> float:
     """A number of which all costs that matter are exact multiples, 0.0 when none is known."""
     if graph.slack > 0.0:
         return 0.0
@@ -199,7 +203,7 @@ def _quantum(graph: Graph, unary: list, tables: list, room: float) -> float:
         return graph.quantum
     if not (float(graph.constant).is_integer() and room < INTEGRAL):
         return 0.0
-    return 1.0 if all(_integral(u, room) for u in unary) and all(_integral(t, room) for _, t in tables) else 0.0
+    return 1.0 if _integral(unary, room) and _integral(tables, room) else 0.0
 
 
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
@@ -219,7 +223,9 @@ def elimination_order(
     a limit is passed, or after ``effort`` looks at a pair of neighbours.
     """
     logs = [math.log2(c) for c in cards]
-    entries, spent = 0.0, 0
+    entries, spent = 0.0, sum(len(mine) ** 2 for mine in around.values())
+    if spent > effort:
+        return None
 
     def key(i: int) -> tuple[int, float]:
         mine = around[i]
