@@ -48,6 +48,7 @@ SQUARES = 8  # labels up to which these are squares of a grid, with tables of th
 FEW = 100  # variables up to which dense graphs are searched exactly with full weight
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
 EXACT = 20_000  # the limit of the exact search
+FACTORS = 50_000  # and of its factors
 NARROW = (18.0, 20.0, 100_000)  # largest table and all tables of an elimination (log2), effort to find it
 ANNEAL = 100_000  # the same for annealing of single labels
 LARGE = 4_000_000  # labels in all from which methods run one after the other
@@ -71,6 +72,7 @@ class Phase:
     endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
+    early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
 
@@ -92,7 +94,7 @@ def plan(graph: Graph) -> list[Phase]:
         phases += pair
     else:
         phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
-    if labels <= EXACT:
+    if labels <= EXACT and graph.m <= FACTORS:
         if narrow(graph, *NARROW):
             phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
         else:
@@ -109,8 +111,8 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 1.0 if dense or differences else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
     if labels <= ANNEAL:
-        weight = 1.0 if differences else 4.0
-        search.append(Phase("sa", "small enough for single changes", weight, endless={"cycles": ENDLESS}))
+        weight, why = 1.0 if differences else 4.0, "small enough for single changes"
+        search.append(Phase("sa", why, weight, endless={"cycles": ENDLESS}, early=not differences))
     if labels <= TABU:
         weight = 4.0 if dense else 1.0
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
@@ -207,6 +209,8 @@ class Auto(Solver):
             return None
         together = limited and len(state.graph.arrays.unary) <= LARGE
         runner = min(waiting, key=lambda r: r.claim) if together else waiting[0]
+        if state.best is None and together:
+            runner = next((r for r in waiting if r.phase.early), runner)
         state.until = float("inf")
         if limited:
             share = runner.phase.weight / sum(r.phase.weight for r in waiting)
@@ -261,7 +265,8 @@ class Auto(Solver):
         better = state.best_energy < state.before or closed
         base = runner.phase.weight
         change = 2.0 if better else 1.0 if pending else 0.5
-        runner.weight = min(base * RISE, max(base / FALL, runner.weight * change))
+        if np.isfinite(state.before):  # the first labelling of all is an improvement whatever it is
+            runner.weight = min(base * RISE, max(base / FALL, runner.weight * change))
         runner.seen = state.best_energy
         state.turn = None
 
