@@ -58,6 +58,7 @@ HANDICAP = 0.02  # of the time limit, per place in the plan
 ENDLESS = 10**9
 CLOSED = 0.02  # share of the gap to its own bound that a turn must close to count as a success
 RISE, FALL = 4.0, 4.0  # how far success and failure move a weight
+SLOW = 1e-4  # share of the gap that has to be closed within the time limit for a method not to count as stuck
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,9 @@ class Runner:
     brought: float = float("inf")  # the lowest energy it reached itself
     bound: float = -float("inf")  # the best bound it reached itself
     before: float = -float("inf")  # the same when its turn began
+    earlier: float = 0.0  # seconds before its turn began
+    lowering: float = 0.0  # how fast it has lowered the energy in its last turns
+    raising: float = 0.0  # in which part of them it has raised its bound
 
     @property
     def claim(self) -> float:
@@ -259,14 +263,22 @@ class Auto(Solver):
         return Progress(state.best if state.turn is None else progress.labels, bound, done, progress.iterations)
 
     def _judge(self, state: State, runner: Runner, pending: bool = False) -> None:
-        """The end of a turn: more time to a method that improved something, less to one that did not."""
+        """The end of a turn: time to the methods that lower the energy the fastest, and to those that raise bounds.
+
+        How fast bounds rise is not compared: the first iterations of a relaxation are the fastest by far, and the slow
+        rise of an exact search ends in a proof.
+        """
+        seconds = max(runner.seconds - runner.earlier, 1e-9)
+        runner.earlier = runner.seconds
+        fell = state.before - state.best_energy
         gap = state.best_energy - runner.before
-        closed = np.isfinite(runner.bound) and not runner.bound <= runner.before + CLOSED * gap
-        better = state.best_energy < state.before or closed
-        base = runner.phase.weight
-        change = 2.0 if better else 1.0 if pending else 0.5
-        if np.isfinite(state.before):  # the first labelling of all is an improvement whatever it is
-            runner.weight = min(base * RISE, max(base / FALL, runner.weight * change))
+        rose = np.isfinite(runner.bound) and not runner.bound <= runner.before + CLOSED * gap
+        if np.isfinite(fell) and (fell > 0.0 or rose or not pending):  # a first labelling is no merit
+            runner.lowering = (runner.lowering + fell / seconds) / 2.0
+            runner.raising = (runner.raising + rose) / 2.0
+            least = SLOW * max(abs(gap), 1e-9) / state.limit if np.isfinite(gap) and np.isfinite(state.limit) else 1e-9
+            merit = runner.raising + runner.lowering / max(least, *(r.lowering for r in state.runners))
+            runner.weight = runner.phase.weight * min(RISE, max(1.0 / FALL, RISE * merit))
         runner.seen = state.best_energy
         state.turn = None
 
