@@ -209,10 +209,10 @@ class _Run:
             return Status.ITERATION_LIMIT
         return None
 
-    def _offer(self, labels: Labels | None) -> None:
+    def _offer(self, labels: Labels | None, known: float | None = None) -> None:
         if labels is None:
             return
-        value = energy(self.graph, labels)
+        value = energy(self.graph, labels) if known is None else known
         if value < self.best_energy:
             self.best, self.best_energy = labels.astype(self.graph.label_type), value
 
@@ -232,7 +232,7 @@ class _Run:
     def _absorb(self, progress: Progress) -> bool:
         """Take in one step; True when the callback asks to stop."""
         self.iterations += progress.iterations
-        self._offer(progress.labels)
+        self._offer(progress.labels, progress.energy)
         self._bound(progress.bound)
         if not self.tracing and self.callback is None:
             return False

@@ -349,7 +349,7 @@ class ADMM(Solver):
             run.stale = run.number
             if run.incumbent.energy < run.lowest:
                 run.lowest, run.improved = run.incumbent.energy, run.number
-        return Progress(labels=run.incumbent.labels, iterations=done, info=run.info)
+        return Progress(labels=run.incumbent.labels, iterations=done, info=run.info, energy=run.incumbent.energy)
 
     def _same_rho(self, run: Run) -> int:
         """Iterations at one rho: fewer where one takes long, so that time limits are kept."""

@@ -141,7 +141,7 @@ class Runner:
     brought: float = float("inf")  # the lowest energy it reached itself
     bound: float = -float("inf")  # the best bound it reached itself
     before: float = -float("inf")  # the same when its turn began
-    earlier: float = 0.0  # seconds before its turn began
+    earlier: float = 0.0  # seconds when it was last judged
     lowering: float = 0.0  # how fast it has lowered the energy in its last turns
     raising: float = 0.0  # in which part of them it has raised its bound
 
@@ -192,9 +192,9 @@ class Auto(Solver):
             self._offer(state, init.labels)
         return state
 
-    def _offer(self, state: State, labels: Labels | None) -> None:
+    def _offer(self, state: State, labels: Labels | None, known: float | None = None) -> None:
         if labels is not None:
-            value = energy(state.graph, labels)
+            value = energy(state.graph, labels) if known is None else known
             if state.turn is not None:
                 state.turn.brought = min(state.turn.brought, value)
             if value < state.best_energy:
@@ -248,7 +248,8 @@ class Auto(Solver):
         now = clock.now()
         runner.seconds += now - begin
         runner.iterations += progress.iterations
-        self._offer(state, progress.labels)
+        before = state.best_energy
+        self._offer(state, progress.labels, progress.energy)
         self._raise(state, runner, progress.bound)
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
         if progress.done or (cap is not None and runner.iterations >= cap):
@@ -260,7 +261,8 @@ class Auto(Solver):
                 self._judge(state, runner, progress.pending)
         bound = state.bound if np.isfinite(state.bound) else None
         done = all(r.done for r in state.runners)
-        return Progress(state.best if state.turn is None else progress.labels, bound, done, progress.iterations)
+        found = state.best if state.best_energy < before else None
+        return Progress(found, bound, done, progress.iterations, energy=state.best_energy)
 
     def _judge(self, state: State, runner: Runner, pending: bool = False) -> None:
         """The end of a turn: time to the methods that lower the energy the fastest, and to those that raise bounds.
@@ -269,11 +271,11 @@ class Auto(Solver):
         rise of an exact search ends in a proof.
         """
         seconds = max(runner.seconds - runner.earlier, 1e-9)
-        runner.earlier = runner.seconds
         fell = state.before - state.best_energy
         gap = state.best_energy - runner.before
         rose = np.isfinite(runner.bound) and not runner.bound <= runner.before + CLOSED * gap
         if np.isfinite(fell) and (fell > 0.0 or rose or not pending):  # a first labelling is no merit
+            runner.earlier = runner.seconds
             runner.lowering = (runner.lowering + fell / seconds) / 2.0
             runner.raising = (runner.raising + rose) / 2.0
             least = SLOW * max(abs(gap), 1e-9) / state.limit if np.isfinite(gap) and np.isfinite(state.limit) else 1e-9

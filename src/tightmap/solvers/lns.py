@@ -246,8 +246,13 @@ class LNS(Solver):
                 work += self._try(state)
                 if state.calm >= PATIENCE:
                     work += self._meet(state)
-        improved = state.best if state.best_energy < before else None
-        return Progress(labels=improved, done=state.cycle >= self.cycles)
+        if not state.best_energy < before:
+            return Progress(done=state.cycle >= self.cycles)
+        value = energy(state.graph, state.best)  # the sum of gains drifts
+        if state.energy == state.best_energy:
+            state.energy = value
+        state.best_energy = value
+        return Progress(labels=state.best, done=state.cycle >= self.cycles, energy=value)
 
     def _heat(self, state: State) -> int:
         """One move of a cooling to a fiftieth of its first temperature, which falls from one cycle to the next."""
@@ -274,9 +279,7 @@ class LNS(Solver):
 
     def _offer(self, state: State) -> None:
         if state.energy < state.best_energy:
-            state.energy = energy(state.graph, state.home)  # the sum of gains drifts
-            if state.energy < state.best_energy:
-                state.best, state.best_energy = state.home.copy(), state.energy
+            state.best, state.best_energy = state.home.copy(), state.energy
 
     def _keep(self, state: State, value: float, labels: Labels) -> None:
         if all(abs(value - e) > 1e-9 * (1.0 + abs(e)) for e, _ in state.elite):

@@ -249,7 +249,7 @@ class TRWS(Solver):
         certify_now = ends or (first and (done + count).bit_count() == 1)
         raw, error = engine.iterate(count, rounding, certify_now)
         state.iteration += count
-        progress = Progress(iterations=count)
+        progress = Progress(iterations=count, pending=not ends)
         if raw > -math.inf:
             state.bound = certify(graph, graph.constant + raw, error)
             progress.bound = state.bound
