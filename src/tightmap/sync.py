@@ -9,6 +9,8 @@ cores are slow but not stuck.
 from __future__ import annotations
 
 import sys
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,6 +23,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tightmap.compiled import lean
+
+TRIAL = 4  # runs of each kind in a trial
+RECENT = 12  # times that are remembered
+AGAIN = 128  # runs until both numbers of threads are tried again
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
@@ -81,22 +87,47 @@ def wait_for(counters, index, value):
 
 
 class Crew:
-    """Threads that run one nogil kernel together, each with its own number."""
+    """Threads that run one nogil kernel together, each with its own number.
+
+    Where other work keeps the cores busy, threads that wait for one another can be many times slower than one alone:
+    every handing over then takes as long as the system lets the other work run.  So both are timed, now and then
+    again, and the faster one is taken.  Results do not depend on it.
+    """
 
     def __init__(self, threads: int) -> None:
         self.threads = max(1, threads)
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+        self._calls: dict[Any, int] = {}
+        self._times: dict[Any, deque[float]] = {}
 
     def run(self, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:
         """kernel(*arguments, thread, threads, progress) on every thread; progress has one cache line per counter."""
+        team = self._team(kernel)
+        begin = time.perf_counter()
         progress = np.zeros(8 * counters, dtype=np.int64)
         others = []
         if self._pool is not None:
-            for thread in range(1, self.threads):
-                others.append(self._pool.submit(partial(kernel, *arguments, thread, self.threads, progress)))
-        kernel(*arguments, 0, self.threads, progress)
+            for thread in range(1, team):
+                others.append(self._pool.submit(partial(kernel, *arguments, thread, team, progress)))
+        kernel(*arguments, 0, team, progress)
         for other in others:
             other.result()
+        if self._calls.get(kernel, 0) > 0:  # the first time it may be read from disk
+            self._times.setdefault((kernel, team), deque(maxlen=RECENT)).append(time.perf_counter() - begin)
+
+    def _team(self, kernel: Callable[..., Any]) -> int:
+        """How many threads to take this time: all or one, mostly what was faster of late."""
+        if self.threads == 1:
+            return 1
+        call = self._calls[kernel] = self._calls.get(kernel, -1) + 1
+        together, alone = (self._times.get((kernel, team)) for team in (self.threads, 1))
+        trial = call % AGAIN
+        if trial < TRIAL or together is None:
+            return self.threads
+        if trial < 2 * TRIAL or alone is None:
+            return 1
+        # means, not minima: what counts is how long it takes with the disturbances
+        return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1
 
     def close(self) -> None:
         if self._pool is not None:

@@ -44,7 +44,8 @@ from tightmap.solvers.clusters import grid_width
 from tightmap.solvers.exact_model import narrow
 
 TIGHTEN = 20_000  # labels in all up to which clusters are added to tighten the bound
-SQUARES = 8  # labels up to which these are squares of a grid, with tables of the fourth power
+PIXELS = 100_000  # the same for squares of a grid
+SQUARES = 8  # labels of a variable up to which these are tried, with tables of the fourth power
 FEW = 100  # variables up to which dense graphs are searched exactly with full weight
 TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
 EXACT = 20_000  # the limit of the exact search
@@ -58,6 +59,7 @@ HANDICAP = 0.02  # of the time limit, per place in the plan
 ENDLESS = 10**9
 CLOSED = 0.02  # share of the gap to its own bound that a turn must close to count as a success
 RISE, FALL = 4.0, 4.0  # how far success and failure move a weight
+PATIENT = 0.08  # of the time limit, for a method in the middle of something
 SLOW = 1e-4  # share of the gap that has to be closed within the time limit for a method not to count as stuck
 
 
@@ -101,12 +103,13 @@ def plan(graph: Graph) -> list[Phase]:
         else:
             weight = 2.0 if dense and graph.n > FEW else 6.0
             phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
-    if not differences and labels <= TIGHTEN:
-        if pairwise and graph.max_labels <= SQUARES and grid_width(graph) is not None:
-            method, why, options = "srmp", "a grid of few labels: squares tighten the bound", {"clusters": "squares"}
-        else:
-            method, why, options = "mplp-c", "clusters tighten the bound", {"updates": "srmp"}
-        phases.append(Phase(method, why, 1.0, options, follows="trws" if pairwise else "srmp"))
+    small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
+    if small and grid_width(graph) is not None:
+        why = "a grid of few labels: squares tighten the bound"
+        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, follows="trws"))
+    elif not differences and labels <= TIGHTEN:
+        follows = "trws" if pairwise else "srmp"
+        phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
     search = []
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
@@ -209,6 +212,8 @@ class Auto(Solver):
         """Whose turn it is, ready to step; None when all have ended."""
         limited = np.isfinite(state.limit)
         waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
+        rising = [r.phase.method for r in waiting if r.raising >= 0.5]
+        waiting = [r for r in waiting if r.phase.follows not in rising] if limited else waiting
         if not waiting:
             return None
         together = limited and len(state.graph.arrays.unary) <= LARGE
@@ -274,6 +279,7 @@ class Auto(Solver):
         fell = state.before - state.best_energy
         gap = state.best_energy - runner.before
         rose = np.isfinite(runner.bound) and not runner.bound <= runner.before + CLOSED * gap
+        pending = pending and seconds < PATIENT * state.limit
         if np.isfinite(fell) and (fell > 0.0 or rose or not pending):  # a first labelling is no merit
             runner.earlier = runner.seconds
             runner.lowering = (runner.lowering + fell / seconds) / 2.0
