@@ -86,23 +86,49 @@ def wait_for(counters, index, value):
             give_way()
 
 
-class Crew:
-    """Threads that run one nogil kernel together, each with its own number.
+class Teams:
+    """How many threads to take: all or one, whichever was faster of late.
 
     Where other work keeps the cores busy, threads that wait for one another can be many times slower than one alone:
     every handing over then takes as long as the system lets the other work run.  So both are timed, now and then
-    again, and the faster one is taken.  Results do not depend on it.
+    again.  Results never depend on it.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = max(1, threads)
-        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._calls: dict[Any, int] = {}
-        self._times: dict[Any, deque[float]] = {}
+        self._costs: dict[Any, deque[float]] = {}
+
+    def choose(self, task: Any) -> int:
+        if self.threads == 1:
+            return 1
+        call = self._calls[task] = self._calls.get(task, -1) + 1
+        together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
+        trial = call % AGAIN
+        if trial < TRIAL or together is None:
+            return self.threads
+        if trial < 2 * TRIAL or alone is None:
+            return 1
+        # means, not minima: what counts is how long it takes with the disturbances
+        return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1
+
+    def report(self, task: Any, team: int, cost: float) -> None:
+        """What the last run cost, in seconds or seconds per unit of work."""
+        if self._calls.get(task, 0) > 0:  # the first time a kernel may be read from disk
+            self._costs.setdefault((task, team), deque(maxlen=RECENT)).append(cost)
+
+
+class Crew:
+    """Threads that run one nogil kernel together, each with its own number."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = max(1, threads)
+        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+        self._teams = Teams(self.threads)
 
     def run(self, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:
         """kernel(*arguments, thread, threads, progress) on every thread; progress has one cache line per counter."""
-        team = self._team(kernel)
+        team = self._teams.choose(kernel)
         begin = time.perf_counter()
         progress = np.zeros(8 * counters, dtype=np.int64)
         others = []
@@ -112,22 +138,7 @@ class Crew:
         kernel(*arguments, 0, team, progress)
         for other in others:
             other.result()
-        if self._calls.get(kernel, 0) > 0:  # the first time it may be read from disk
-            self._times.setdefault((kernel, team), deque(maxlen=RECENT)).append(time.perf_counter() - begin)
-
-    def _team(self, kernel: Callable[..., Any]) -> int:
-        """How many threads to take this time: all or one, mostly what was faster of late."""
-        if self.threads == 1:
-            return 1
-        call = self._calls[kernel] = self._calls.get(kernel, -1) + 1
-        together, alone = (self._times.get((kernel, team)) for team in (self.threads, 1))
-        trial = call % AGAIN
-        if trial < TRIAL or together is None:
-            return self.threads
-        if trial < 2 * TRIAL or alone is None:
-            return 1
-        # means, not minima: what counts is how long it takes with the disturbances
-        return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1
+        self._teams.report(kernel, team, time.perf_counter() - begin)
 
     def close(self) -> None:
         if self._pool is not None:

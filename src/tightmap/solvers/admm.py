@@ -36,6 +36,7 @@ from tightmap.solvers.bcd import round_and_descend
 from tightmap.solvers.incumbent import Incumbent
 from tightmap.solvers.soften import softened
 from tightmap.stencil import Stencil, find_stencil
+from tightmap.sync import Teams
 
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
@@ -92,6 +93,7 @@ class Run:
     incumbent: Incumbent
     programme: Iterator[tuple[Cycle, bool]]
     init: Init
+    teams: Teams  # shared by the engines, which are made anew for every coarse grid
     cycle: Cycle | None = None
     engine: Engine | None = None  # of the present cycle
     full: Engine | None = None  # of the full model, kept until a coarse grid takes its place
@@ -186,7 +188,7 @@ class ADMM(Solver):
         stencil = stencil.outline() if stencil is not None and fits(stencil) else None
         incumbent = Incumbent(graph, context, self.polish and self.preset != "paper")
         programme = self._programme(graph, stencil, context.seed)
-        run = Run(graph, context, form, stencil, incumbent, programme, init)
+        run = Run(graph, context, form, stencil, incumbent, programme, init, Teams(context.threads))
         if init.labels is not None:
             incumbent.offer(init.labels.copy())
         return run
@@ -274,10 +276,10 @@ class ADMM(Solver):
                 unary = graph.arrays.unary.reshape(graph.n, -1)
                 coarse = coarsen(_stencil(graph), unary, cycle.factor, cycle.offset)
                 run.square = coarse.square
-                return GridEngine(coarse.stencil, coarse.unary, eps, dtype, threads, self.cache)
+                return GridEngine(coarse.stencil, coarse.unary, eps, dtype, threads, self.cache, run.teams)
             if run.full is None:
                 run.engine = None
-                run.full = GridEngine(_stencil(graph), graph.arrays.unary, eps, dtype, threads, self.cache)
+                run.full = GridEngine(_stencil(graph), graph.arrays.unary, eps, dtype, threads, self.cache, run.teams)
             return run.full
         ban = cycle.ban and graph.hard > 0.0
         if run.full is None or (graph.hard > 0.0 and run.hard != (cycle.hard, ban)):

@@ -10,6 +10,7 @@ neighbours do, so capping changes no minimiser and keeps huge costs from decidin
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from tightmap.solvers import admm_grid as grid
 from tightmap.solvers.admm_general import Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.base import Labels, Vector
 from tightmap.stencil import Stencil
+from tightmap.sync import Teams
 
 PART = 16  # rows of an image that are copied at a time
 SERIAL = 300_000  # label entries below which one thread is faster than two
@@ -127,7 +129,16 @@ class Engine(ABC):
 
 
 class GridEngine(Engine):
-    def __init__(self, stencil: Stencil, unary: Vector, eps: float, dtype: type, threads: int, cached: bool) -> None:
+    def __init__(
+        self,
+        stencil: Stencil,
+        unary: Vector,
+        eps: float,
+        dtype: type,
+        threads: int,
+        cached: bool,
+        teams: Teams | None = None,
+    ) -> None:
         self.stencil, self.eps, self.dtype, self.cached = stencil.outline(), eps, dtype, cached
         self.variables = stencil.height * stencil.width
         self.kappa = float(stencil.profile.max()) * float(np.abs(stencil.weights).sum()) / self.variables
@@ -136,6 +147,7 @@ class GridEngine(Engine):
         self.state = grid.grid_state(self.plan)
         strips = min(threads, max(1, stencil.height // 8)) if unary.size > SERIAL else 1
         self.strips = np.linspace(0, stencil.height, strips + 1).astype(np.int64)
+        self.teams = Teams(strips) if teams is None else teams
 
     def _parts(self) -> Iterator[tuple[int, slice]]:
         """Some rows of the image at a time: first row, pixels.  A copy of everything would be a quarter of the run."""
@@ -166,10 +178,13 @@ class GridEngine(Engine):
         kind = self.dtype
         if fresh:
             grid.grid_touch(self.state)
-        with few_threads(len(self.strips) - 1):
+        team = self.teams.choose(self.variables) if len(self.strips) > 2 else 1
+        begin = time.perf_counter()
+        with few_threads(team):
             residual, tiles = grid.grid_sweeps(
                 self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached
             )
+        self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, tiles))
         return residual / self.variables, tiles / max(1, iterations * self.plan.height * self.plan.tiles)
 
     def relaxed(self) -> Vector:
