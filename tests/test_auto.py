@@ -30,13 +30,21 @@ def methods(model):
     return [phase.method for phase in plan(model.graph())]
 
 
-def test_images_get_cuts_and_trws_but_no_clusters():
-    model = tm.Model.grid(20, 20, 5)
-    model.add_unaries(np.random.default_rng(0).random((400, 5)))
+@pytest.mark.parametrize("labels", [5, 12])
+def test_images_get_cuts_and_trws_and_squares_where_labels_are_few(labels):
+    model = tm.Model.grid(20, 20, labels)
+    model.add_unaries(np.random.default_rng(0).random((400, labels)))
     model.add_potts(model.edges(), np.full(len(model.edges()), 0.3))
     names = methods(model)
     assert {"expansion", "trws", "admm"} <= set(names)
-    assert "mplp-c" not in names and "srmp" not in names
+    assert "mplp-c" not in names and ("srmp" in names) == (labels == 5)
+
+
+def test_annealing_comes_first_where_there_are_no_cuts():
+    assert [phase.method for phase in plan(irregular().graph()) if phase.early] == ["sa"]
+    result = tm.solve(irregular(200, 4), time_limit=0.5)
+    assert "sa (" in result.note
+    assert result.energy == pytest.approx(irregular(200, 4).energy(result.labels))
 
 
 def test_frustrated_grids_get_squares_and_other_models_clusters():

@@ -103,8 +103,11 @@ class Teams:
         if self.threads == 1:
             return 1
         call = self._calls[task] = self._calls.get(task, -1) + 1
-        together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
         trial = call % AGAIN
+        if trial == 0:  # times may have changed
+            self._costs.pop((task, self.threads), None)
+            self._costs.pop((task, 1), None)
+        together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
         if trial < TRIAL or together is None:
             return self.threads
         if trial < 2 * TRIAL or alone is None:
