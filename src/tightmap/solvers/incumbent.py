@@ -33,8 +33,8 @@ from tightmap.solvers.forest import (
 
 CHUNK = 16  # blocks between two looks at the clock
 AHEAD = 4  # chunks whose blocks are known at a time
-NETWORK = 512  # label entries of the model per choice of a fusion's network, which is then small beside the relaxation
-CHOICES = 3072  # that a network may have in any case
+NETWORK = 768  # label entries of the model per choice of a fusion's network, which is then small beside the relaxation
+CHOICES = 2048  # that a network may have in any case
 FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
 
 
