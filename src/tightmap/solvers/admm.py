@@ -341,6 +341,7 @@ class ADMM(Solver):
         fell = run.incumbent.offer(proposal)
         if over and run.graph.hard > 0.0:
             run.found.setdefault(run.hard, []).append(energy(run.graph, proposal))
+        del proposal  # before polishing needs the room
         if over:
             if fell or run.stale == run.number or run.number == 1:
                 run.incumbent.polish()
