@@ -8,7 +8,7 @@ One short rule (``plan``), in this order:
     Potts and other label differences    expansion   good on images, best from where trws has got to
     higher order                         srmp        the same for any order
     tables not too large                 exact       branch and bound, which often ends with the proof
-    grids of few labels                  srmp        with squares: a much better bound where the model is frustrated
+    grids of few labels                  srmp        with squares, when trws rises no more: a better bound
     other tables, not too large          mplp-c      tightens the bound by clusters
     any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
     few labels in all                    sa, tabu    single changes, first on dense graphs
@@ -17,11 +17,13 @@ One short rule (``plan``), in this order:
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
-handicap, so that short runs belong to the first ones.  A turn that lowered the energy, or closed a fiftieth of the gap
-to the method's own bound, doubles the weight of its method, any other halves it, within limits, unless it ends in the
-middle of something that has no result yet: the methods that do well on this model get most of the time, and none is
-given up.  A method that can goes on from the best labelling of all.  Models so large that the states of several methods
-should not be in memory together run one method after the other, each for its share.
+handicap, so that short runs belong to the first ones; only the very first turn is for annealing, where there are no
+cuts, because the others do well to start from its labelling.  The weight of a method follows, within limits, how fast
+it has lowered the energy of late, compared with the fastest, and how often it closed a fiftieth of the gap to its own
+bound; a turn that ends in the middle of something does not count until there is a result.  So the methods that do well
+on this model get most of the time, and none is given up.  A method that can goes on from the best labelling of all.
+Models so large that the states of several methods should not be in memory together run one method after the other, each
+for its share.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -106,7 +108,7 @@ def plan(graph: Graph) -> list[Phase]:
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
     if small and grid_width(graph) is not None:
         why = "a grid of few labels: squares tighten the bound"
-        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, follows="trws"))
+        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, max_iterations=100, follows="trws"))
     elif not differences and labels <= TIGHTEN:
         follows = "trws" if pairwise else "srmp"
         phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
