@@ -78,24 +78,25 @@ def forest_blocks(graph: Graph, what: str) -> Forests:
         label = greedy_forests(graph.arrays)
         blocks = [np.flatnonzero(label == b) for b in range(int(label.max()) + 1)]
         start = np.concatenate(([0], np.cumsum([len(b) for b in blocks]))).astype(np.int64)
-        return rooted_blocks(graph, start, np.concatenate(blocks).astype(np.int64))
+        return rooted_blocks(graph, start, np.concatenate(blocks).astype(np.int64), what)
     shape = grid_shape(graph)
     if shape is None:
         raise ModelError(f"bcd: blocks={what!r} needs a grid model; blocks='forests' works on any graph")
     if what != "lines":
         lines = Lines(shape, what)
-        return rooted_blocks(graph, *lines.nodes(0, lines.count))
+        return rooted_blocks(graph, *lines.nodes(0, lines.count), what)
     rows, columns = forest_blocks(graph, "rows"), forest_blocks(graph, "columns")
     start = np.concatenate([rows.start[:-1], len(rows.order) + columns.start])
     return Forests(start, *(np.concatenate(pair) for pair in zip(rows[1:], columns[1:], strict=True)))
 
 
-def rooted_blocks(graph: Graph, start: np.ndarray, nodes: np.ndarray) -> Forests:
-    """Blocks of these variables (block b: nodes[start[b]:start[b + 1]]), rooted."""
+def rooted_blocks(graph: Graph, start: np.ndarray, nodes: np.ndarray, what: str) -> Forests:
+    """Blocks of these variables (block b: nodes[start[b]:start[b + 1]]), rooted; what they are is for the error."""
     order, parent, link, ok = root_blocks(graph.arrays, start, nodes)
     if not ok:
         raise ModelError(
-            "bcd: a factor has three variables in one block, or the block has a cycle; try blocks='forests'"
+            f"bcd: blocks={what!r}: a factor has three variables in one block or the block has a cycle; "
+            "try blocks='forests'"
         )
     return Forests(start, order, parent, link)
 

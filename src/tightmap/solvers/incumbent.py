@@ -160,7 +160,7 @@ class Incumbent:
         for first in range(0, family.count, AHEAD * CHUNK):
             start, nodes = family.nodes(first, min(first + AHEAD * CHUNK, family.count))
             if self._touched[k, nodes].any():
-                yield rooted_blocks(self.graph, start, nodes)
+                yield rooted_blocks(self.graph, start, nodes, family.kind)
 
 
 def _families(graph: Graph) -> list[Forests | Lines]:
@@ -175,7 +175,7 @@ def _families(graph: Graph) -> list[Forests | Lines]:
     try:
         for family in lines:
             for first in range(0, family.count, AHEAD * CHUNK):
-                rooted_blocks(graph, *family.nodes(first, min(first + AHEAD * CHUNK, family.count)))
+                rooted_blocks(graph, *family.nodes(first, min(first + AHEAD * CHUNK, family.count)), family.kind)
     except ModelError:  # factors along the lines
         return [forest_blocks(graph, "forests")]
     return list(lines)
