@@ -1,10 +1,11 @@
 """The decorator of all kernels: one translation for compiled callers, full compilation for Python, kept on disk."""
 
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
-import textwrap
+import zipfile
 
 import numpy as np
 import pytest
@@ -90,39 +91,112 @@ def test_a_lean_function_must_not_allocate():
         wasteful(3)
 
 
-def test_kept_on_disk_until_a_source_file_changes(tmp_path):
-    """Two processes compile once; a change of any file of the package, even of another one, compiles again."""
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "callee.py").write_text(
-        "from tightmap.compiled import compiled\n@compiled\ndef inner(x): return x + 1\n"
-    )
-    (package / "caller.py").write_text(
-        "from package.callee import inner\nfrom tightmap.compiled import compiled\n"
-        "@compiled\ndef outer(x): return 2 * inner(x)\n"
-    )
-    program = textwrap.dedent(
-        """
-        import pathlib, sys
-        import tightmap.compiled as c
-        root = pathlib.Path("package")
-        files = sorted(root.glob("*.py"))
-        c._package_stamp = lambda: tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in files)
-        from package.caller import outer
-        print(outer(int(sys.argv[1])), sum(outer.entry.stats.cache_hits.values()))
-        """
-    )
+CALLEE = "from tightmap.compiled import compiled\n@compiled\ndef inner(x): return x + {}\n"
+CALLER = (
+    "from package.callee import inner\nfrom tightmap.compiled import compiled\n"
+    "@compiled\ndef outer(x): return 2 * inner(x)\n"
+)
+PROGRAM = """
+import sys
+from package.caller import outer
+if len(sys.argv) > 1:  # an upgrade while the package is in use
+    import pathlib
+    pathlib.Path("package/callee.py").write_text(sys.argv[1])
+print(outer(3), sum(outer.entry.stats.cache_hits.values()))
+"""
 
-    def run() -> str:
-        command = [sys.executable, "-c", program, "3"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
 
-    assert run() == "8 0"
-    assert run() == "8 1"
-    (package / "callee.py").write_text(
-        "from tightmap.compiled import compiled\n@compiled\ndef inner(x): return x + 100\n"
-    )
-    assert run() == "206 0"
+@pytest.fixture
+def package(tmp_path):
+    """A package of two files, one of which calls a kernel of the other."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "callee.py").write_text(CALLEE.format(1))
+    (folder / "caller.py").write_text(CALLER)
+    return folder
+
+
+def run(folder, *arguments, path=None):
+    """Result of outer(3) in a process of its own, and how many kernels came from disk."""
+    # byte code is not kept: what Python itself makes of files of the same size and time is not the question here
+    command = [sys.executable, "-B", "-c", PROGRAM, *arguments]
+    places = os.pathsep.join(filter(None, [str(path or folder.parent), os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | {"PYTHONPATH": places}
+    done = subprocess.run(command, cwd=folder.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_kept_on_disk_until_a_callee_changes(package):
+    assert run(package) == "8 0"
+    assert run(package) == "8 1"
+    (package / "callee.py").write_text(CALLEE.format(100))
+    assert run(package) == "206 0"
+
+
+def test_other_content_of_the_same_size_and_time_compiles_again(package):
+    file = package / "callee.py"
+    before = file.stat()
+    assert run(package) == "8 0"
+    file.write_text(CALLEE.format(2))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert run(package) == "10 0"
+
+
+def test_files_changed_after_import_store_nothing_for_the_new_version(package):
+    """An upgrade under an open notebook: what the old process compiles must not be taken by the new version."""
+    assert run(package, CALLEE.format(100)) == "8 0", "the process still runs what it imported"
+    assert run(package) == "206 0", "the new version compiles its own"
+    (package / "callee.py").write_text(CALLEE.format(1))
+    assert run(package) == "8 0"
+
+
+def test_a_package_in_an_archive(package):
+    """From a zip file, with other content under the same times: never kernels of the other archive."""
+    archive = package.parent / "packed.zip"
+    for number, expected in ((1, "8"), (1, "8"), (50, "106")):
+        with zipfile.ZipFile(archive, "w") as packed:
+            for name, text in (("__init__.py", ""), ("callee.py", CALLEE.format(number)), ("caller.py", CALLER)):
+                packed.writestr(zipfile.ZipInfo(f"package/{name}", (2020, 1, 1, 0, 0, 0)), text)
+        os.utime(archive, (1.6e9, 1.6e9))
+        hidden = package.with_name("elsewhere")
+        if package.exists():
+            package.rename(hidden)  # the current folder comes first on the path
+        assert run(package, path=archive).split()[0] == expected
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise"])
+def test_torn_files_are_compiled_again(package, suffix, damage):
+    assert run(package) == "8 0"
+    files = list(package.rglob(f"*.{suffix}"))
+    assert files
+    for file in files:
+        content = file.read_bytes()
+        noise = bytes(b ^ 0x55 for b in content)
+        file.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "noise": noise}[damage])
+    assert run(package) == "8 0"
+    assert run(package) == "8 1", "and written anew"
+
+
+def test_outdated_code_does_not_pile_up(package):
+    for number in range(3):
+        (package / "callee.py").write_text(CALLEE.format(number))
+        run(package)
+    assert len(list(package.rglob("caller.outer*.nbc"))) == 1
+
+
+def test_a_full_disk_does_not_lose_the_result(monkeypatch):
+    @compiled
+    def thrice(x):
+        return 3 * x
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tightmap.compiled._CheckedFiles._open_for_write", fail)
+    assert thrice(4) == 12
 
 
 def test_without_a_place_on_disk_it_still_works(monkeypatch):

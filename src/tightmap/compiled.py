@@ -8,8 +8,9 @@ functions, of which Python calls five.  ``@compiled`` does for a function only w
   optimised before the function that Python calls, which then is optimised as a whole;
 - called from Python, it is compiled in full, and kept on disk.
 
-That takes a third off the seconds of a first run.  What is on disk is used as long as no file of the package has
-changed, whereas Numba looks at the file of the function itself only, and would keep code of callees long gone.
+That takes a third off the seconds of a first run.  What is on disk is used as long as the function and all modules it
+uses are the same in memory (``fingerprint``), whereas Numba looks at the file of the function itself only, and would
+keep code of callees long gone.
 
 ``@lean`` in addition counts no references: every call that passes a tuple of arrays increments and decrements a counter
 for each of them, through a function pointer and atomically.  With the some thirty arrays of a model and its region
@@ -19,18 +20,25 @@ takes 0.17 instead of 1.7 microseconds).  In return neither a lean function nor 
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import itertools
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba.core import compiler, event, sigutils, types
+from numba.core import compiler, config, event, sigutils, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
+from tightmap.fingerprint import fingerprint
+
+CODE_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")  # settings of Numba that change code
 PREPARE = "tightmap:prepare"  # event of Numba's: a function that Python called is compiled or read from disk
 
 
@@ -53,13 +61,15 @@ class _Flags(compiler.Flags):
     _values: dict[str, Any]
 
     def __hash__(self) -> int:
-        return _HASH_OF_FLAGS
+        return _hash_of_flags()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, compiler.Flags) and self._values == other._values
 
 
-_HASH_OF_FLAGS = hash(compiler.Flags())  # the same for all: it covers the names of the options only
+@cache
+def _hash_of_flags() -> int:
+    return hash(compiler.Flags())  # the same for all: it covers the names of the options only
 
 
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
@@ -103,20 +113,72 @@ class _LinkedCompiler(_Compiler):
         return result
 
 
-@cache
-def _package_stamp() -> tuple[tuple[str, int, int], ...]:
-    """What tells one state of the package's sources from another."""
-    root = Path(__file__).parent
-    stats = [(str(path.relative_to(root)), path.stat()) for path in sorted(root.rglob("*.py"))]
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+class _CheckedFiles(IndexDataCacheFile):
+    """Files of Numba's cache that may be torn, cut short or written by several processes at once.
+
+    Machine code is preceded by its checksum and is on disk before the index names it.  Whatever cannot be read counts
+    as absent, so the kernel is compiled and written again.
+    """
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            index = super()._load_index()
+        except Exception:  # whatever unpickling a damaged file may raise
+            return {}
+        return index if isinstance(index, dict) else {}
+
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:
+            checksum, data = file.read(32), file.read()
+        return pickle.loads(data) if hashlib.sha256(data).digest() == checksum else None
+
+    def _save_data(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(hashlib.sha256(content).digest() + content)
+
+    def save(self, key: Any, data: Any) -> None:
+        index = self._load_index()
+        taken = set(index.values())
+        name = index.get(key) or next(n for n in map(self._data_name, itertools.count(1)) if n not in taken)
+        self._save_data(name, data)
+        index[key] = name
+        self._save_index(index)
 
 
 class _PackageCache(FunctionCache):
-    """Numba's cache on disk, valid while the whole package is unchanged."""
+    """Numba's cache on disk, valid for the very functions that this process has imported."""
 
     def __init__(self, py_func: Any) -> None:
         super().__init__(py_func)
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, _package_stamp())
+        stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
+        variant = (
+            "-checked" if getattr(config, "BOUNDSCHECK", None) else ""
+        )  # both kinds are kept: neither drives out the other
+        # the stamp is part of the name of the data, so that no index ever leads to code of another version
+        short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
+        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base + variant, stamp)
+        self._cache_file._data_name_pattern = f"{self._impl.filename_base}{variant}.{short}.{{number:d}}.nbc"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # readable, but not what this version of Numba makes of it
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):  # no room, or no longer allowed: compiled again by the next process
+            super().save_overload(sig, data)
+            self._drop_outdated()
+
+    def _drop_outdated(self) -> None:
+        """Remove machine code of this function that the index does not name."""
+        kept = set(self._cache_file._load_index().values())
+        prefix = self._cache_file._index_name.removesuffix("nbi")
+        for path in Path(self._cache_path).glob(glob.escape(prefix) + "*.nbc"):
+            if path.name not in kept:
+                with suppress(OSError):
+                    path.unlink()
 
 
 class _Entry(CPUDispatcher):
@@ -131,7 +193,9 @@ class _Entry(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         with event.trigger_event(PREPARE):
             if not isinstance(self._cache, _PackageCache):
-                with suppress(RuntimeError):  # no place on disk that may be written to: compiled in every process
+                with suppress(
+                    RuntimeError, OSError
+                ):  # no place on disk that may be written to: compiled in every process
                     self._cache = _PackageCache(self.py_func)
             entry_point = super().compile(sig)
             result: Any = self.overloads[tuple(sigutils.normalize_signature(sig)[0])]
