@@ -89,16 +89,16 @@ def test_run_in_a_process_and_resume(tmp_path):
 
 
 def worker_that(monkeypatch, code):
-    """Replace the worker by a few lines of Python; argv[1] is the result file."""
+    """Replace the worker by a few lines of Python; the last line of its standard output is the row."""
     real = subprocess.Popen
 
     def start(command, **options):
-        return real([sys.executable, "-c", code, command[-1]], **options)
+        return real([sys.executable, "-c", code], **options)
 
     monkeypatch.setattr(runner.subprocess, "Popen", start)
 
 
-STARTED = "import sys, pathlib; pathlib.Path(sys.argv[1]).with_suffix('.started').touch()"
+STARTED = "print(flush=True)"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_goes_wrong_is_a_row(tmp_path, monkeypatch, code, status, reason):
 
 def test_interruption_keeps_what_is_finished(tmp_path, monkeypatch):
     path = tmp_path / "r.jsonl"
-    worker_that(monkeypatch, "import sys, json; open(sys.argv[1], 'w').write(json.dumps({'status': 'CONVERGED'}))")
+    worker_that(monkeypatch, """print('{"status": "CONVERGED"}')""")
     runs = [replace(RING, seed=k) for k in range(4)]
 
     def after(run, row):

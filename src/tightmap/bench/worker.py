@@ -1,10 +1,11 @@
-"""One run in a process of its own: ``python -m tightmap.bench.worker RESULT``.
+"""One run in a process of its own: ``python -m tightmap.bench.worker``.
 
 The run is a line of JSON on standard input, which stays open as long as whoever started the run lives.
 
 The model is built, the kernels are compiled or loaded by one iteration that does not count, and then the measured run
-starts; the time stamp of a file RESULT.started marks that moment for whoever watches the clock.  A run in which a
-kernel had still to be compiled is repeated.  The row is written to RESULT.
+starts; an empty line on standard output marks that moment for whoever watches the clock.  A run in which a kernel had
+still to be compiled is repeated.  The last line on standard output is the row; whatever else anything in this process
+prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import io
 import json
 import os
 import platform
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -93,10 +94,10 @@ def peak_memory() -> float | None:
 
 
 @contextmanager
-def compilation(started: Path | None = None) -> Iterator[list[float]]:
+def compilation(restart: Callable[[], object] | None = None) -> Iterator[list[float]]:
     """A list that fills with the seconds that Numba compiles (loading compiled kernels from its cache is no part).
 
-    While it compiles the time stamp of ``started`` is renewed every second, so that whoever watches the clock waits.
+    While it compiles ``restart`` is called every second, so that whoever watches the clock waits.
     """
     from numba.core import event
 
@@ -115,8 +116,8 @@ def compilation(started: Path | None = None) -> Iterator[list[float]]:
 
     def heartbeat() -> None:
         while not over.wait(1.0):
-            if begun and started is not None:
-                started.touch()
+            if begun and restart is not None:
+                restart()
 
     thread = threading.Thread(target=heartbeat, daemon=True)
     thread.start()
@@ -128,8 +129,8 @@ def compilation(started: Path | None = None) -> Iterator[list[float]]:
         thread.join()
 
 
-def perform(run: Run, started: Path | None = None) -> Row:
-    """Carry out a run and describe it."""
+def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
+    """Carry out a run and describe it; ``started`` is called when the measured part begins."""
     from tightmap import __version__
     from tightmap.bench.peers import PEERS, solve_with
 
@@ -148,7 +149,7 @@ def perform(run: Run, started: Path | None = None) -> Row:
     }
     if run.method in PEERS:
         if started is not None:
-            started.touch()
+            started()
         found = solve_with(run.method, model, run.time_limit)
         labels = found.pop("labels")
         row |= found
@@ -167,7 +168,7 @@ def perform(run: Run, started: Path | None = None) -> Row:
     for _ in range(3):
         model.add_constant(0.0)  # forget the canonical form: making it is part of the measured run
         if started is not None:
-            started.touch()
+            started()
         with compilation(started) as seconds:
             result = solve(model, run.method, time_limit=run.time_limit, trace=True, **common)
         if sum(seconds) < COMPILED:
@@ -196,21 +197,36 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
+def _die_with_parent() -> None:
+    """The same at once by the kernel, where it can: a library that keeps the interpreter's lock stops all threads."""
+    if sys.platform == "linux":
+        import ctypes
+
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def main() -> None:
-    target = Path(sys.argv[1])
-    run = Run(**json.loads(sys.stdin.buffer.readline()))
+    _die_with_parent()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return  # whoever wanted the run is gone
+    run = Run(**json.loads(line))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
+    channel = os.dup(1)
+    os.dup2(2, 1)  # other programs like to print
     from tightmap.errors import ModelError, OptionError
 
     try:
-        row = perform(run, target.with_suffix(".started"))
+        row = perform(run, lambda: os.write(channel, b"\n"))
     except (ModelError, OptionError) as error:
         row = {"status": "REFUSED", "reason": str(error)}
     except MemoryError:
         row = {"status": "FAILED", "reason": "out of memory"}
     except ImportError as error:
         row = {"status": "REFUSED", "reason": str(error)}
-    target.write_text(json.dumps(clean(row), allow_nan=False), encoding="utf-8")
+    with open(channel, "wb") as stream:
+        stream.write(json.dumps(clean(row), allow_nan=False).encode() + b"\n")
 
 
 if __name__ == "__main__":
