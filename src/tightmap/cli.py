@@ -68,6 +68,8 @@ def _outcome(session: Session, arguments: Sequence[str] | None) -> int:
         app(args=arguments, prog_name="tightmap", obj=session)
         return 0
     except SystemExit as leaving:
+        if sys.stdout is not session.stdout is not None:  # typer replaces it when nobody reads any more
+            session.pipe_closed = True
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     except (ModelError, OptionError) as error:
         session.complain(str(error))
@@ -77,11 +79,10 @@ def _outcome(session: Session, arguments: Sequence[str] | None) -> int:
         session.complain(f"nested too deeply ({error})")
     except (MemoryError, SystemError) as error:
         session.complain(_out_of_memory(error))
-    except BrokenPipeError:
-        session.pipe_closed = True
-        return session.exit_code()
     except OSError as error:
-        session.complain(str(error))
+        session.flush()
+        if not session.pipe_closed and not session.failed:  # it was not standard output
+            session.complain(str(error))
     return 2
 
 

@@ -127,8 +127,10 @@ def solve(
 def info(context: typer.Context, path: ModelPath, json_path: JsonPath = None) -> None:
     """Say what is in a model: sizes, kinds of factors, what is shared, hard constraints."""
     from tightmap.describe import describe, describe_text
+    from tightmap.outputs import plain_path
 
     session: Session = context.obj
+    json_path = plain_path(json_path)
     session.check({"--json": json_path}, {"MODEL": path})
     facts = describe(_load(path))
     if json_path is not None:
@@ -162,9 +164,11 @@ def convert(
 @app.command()
 def methods(context: typer.Context, json_path: JsonPath = None) -> None:
     """List the methods with what they need and give."""
+    from tightmap.outputs import plain_path
     from tightmap.registry import methods as table
 
     session: Session = context.obj
+    json_path = plain_path(json_path)
     session.check({"--json": json_path})
     rows = table()
     if json_path is not None:
@@ -200,8 +204,16 @@ def compile_(
 
     for name in chosen or []:
         make_solver(name, {})  # an unknown name is an error before anything is compiled
+    context.obj.guard.leaving = _end_children  # which would be waited for
     for name, seconds in compile_kernels(chosen or list(METHODS), processes):
         context.obj.say(f"{name}: {seconds:.1f} s\n")
+
+
+def _end_children() -> None:
+    from multiprocessing import active_children
+
+    for process in active_children():
+        process.kill()
 
 
 @app.command()
@@ -213,9 +225,11 @@ def demo(
     """Solve a real model and write a picture of it."""
     session: Session = context.obj
     session.check({"--output": output})
+    from tightmap.outputs import named
     from tightmap.plot import check_format, save
 
-    check_format(output)
+    with named("--output"):
+        check_format(output)
     from tightmap.demo import prepare
 
     shown = prepare()

@@ -39,6 +39,7 @@ class Guard:
         self.flag = threading.Event()  # set by a signal that did not raise
         self.first: int | None = None  # the first signal that came
         self.count = 0
+        self.leaving: Callable[[], None] | None = None  # called before a signal raises
         self._allowance = 0  # signals that are taken note of without raising
         self._raised = -float("inf")
 
@@ -53,6 +54,8 @@ class Guard:
         now = time.monotonic()
         if now - self._raised >= HURRY:
             self._raised = now
+            if self.leaving is not None:
+                self.leaving()
             raise Interrupted(signum)
 
     @contextmanager

@@ -17,6 +17,7 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.interruption import Guard
 
 STDOUT = "-"
+STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 FAILED, BROKEN_PIPE = 2, 141  # exit codes; the second is what a shell reports of programs that end by SIGPIPE
 
 
@@ -48,10 +49,8 @@ class Session:
                 continue
             from tightmap.io.atomic import check_writable
 
-            try:
+            with named(name):
                 check_writable(path)
-            except ModelError as error:
-                raise OptionError(f"{name} {error}") from None
 
     def attempt(self, name: str, path: str, work: Callable[[], Any]) -> bool:
         """Do the work that writes one output; True when it went well, else its sentence is on standard error."""
@@ -117,6 +116,20 @@ class Session:
         if self.failed:
             return FAILED
         return BROKEN_PIPE if self.pipe_closed else otherwise
+
+
+@contextmanager
+def named(option: str) -> Iterator[None]:
+    """Put the option before what is wrong with its file."""
+    try:
+        yield
+    except ModelError as error:
+        raise OptionError(f"{option} {error}") from None
+
+
+def plain_path(path: str | None) -> str | None:
+    """The path, with "-" for the other names of standard output: writing there twice over would mix up a file."""
+    return STDOUT if path is not None and os.path.abspath(path) in STDOUT_NAMES else path
 
 
 def _same_file(a: str, b: str) -> bool:

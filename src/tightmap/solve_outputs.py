@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tightmap.errors import OptionError
 from tightmap.interruption import Interrupted
-from tightmap.outputs import STDOUT, Session
+from tightmap.outputs import STDOUT, Session, named, plain_path
 
 if TYPE_CHECKING:
     from tightmap.model import Model
@@ -27,7 +27,7 @@ class SolveOutputs:
         self, session: Session, json_path: str | None, labels: str | None, trace: str | None, plot: str | None
     ) -> None:
         self.session = session
-        self.json, self.labels, self.trace, self.plot = json_path, labels, trace, plot
+        self.json, self.labels, self.trace, self.plot = map(plain_path, (json_path, labels, trace, plot))
 
     def check(self, inputs: dict[str, str | None]) -> None:
         """Refuse, before the model is read, what could not be written."""
@@ -38,7 +38,8 @@ class SolveOutputs:
         if self.plot is not None:
             from tightmap.plot import check_format
 
-            check_format(self.plot)
+            with named("--plot"):
+                check_format(self.plot)
 
     def write(self, model: Model, path: str, result: Result, seed: int, threads: int | None) -> None:
         """JSON, labels and trace: one that fails leaves the others complete."""

@@ -44,6 +44,7 @@ def bench(
     from tightmap.bench.suites import built_in, from_file
     from tightmap.errors import OptionError
     from tightmap.interruption import Interrupted
+    from tightmap.outputs import named
 
     session: Session = context.obj
     if format not in FORMATS:
@@ -67,7 +68,8 @@ def bench(
     files = {"--out": None if path is None else str(path), "--report": None if report is None else str(report)}
     session.check(files, {"SUITE": suite if suite.endswith(".toml") else None})
     if path is not None:
-        check_results_file(path)
+        with named("--out"):
+            check_results_file(path)
     todo = chosen.runs if path is None else pending(chosen.runs, path, retry)
     if len(todo) < len(chosen.runs):
         session.remark(f"{len(chosen.runs) - len(todo)} of {len(chosen.runs)} runs are already in {path}")

@@ -100,7 +100,7 @@ def _wait_for(pool: ThreadPoolExecutor) -> None:
 def _run_process(run: Run, memory_limit: float, stop: threading.Event) -> Row:
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tightmap.bench.worker"],
+            [sys.executable, "-m", "tightmap.bench.child"],
             stdin=subprocess.PIPE,
             stdout=answer,
             stderr=errors,

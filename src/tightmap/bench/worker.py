@@ -1,32 +1,25 @@
-"""One run in a process of its own: ``python -m tightmap.bench.worker``.
+"""What one run is: build the model, warm up, measure, describe.
 
-The run is a line of JSON on standard input, which stays open as long as whoever started the run lives.
-
-The model is built, the kernels are compiled or loaded by one iteration that does not count, and then the measured run
-starts; an empty line on standard output marks that moment for whoever watches the clock.  A run in which a kernel had
-still to be compiled is repeated.  The last line on standard output is the row; whatever else anything in this process
-prints goes to standard error.
+The kernels are compiled or loaded by one iteration that does not count, and then the measured run starts.  A run in
+which a kernel had still to be compiled is repeated.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import json
-import os
 import platform
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tightmap.bench.instances import Problem, find, grid_drawing
-from tightmap.bench.records import Row, Run, clean
+from tightmap.bench.records import Row, Run
 
 TRACE_POINTS = 150
 WARM_UP_LIMIT = 60.0
@@ -188,46 +181,3 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
         "picture": picture(problem, result.labels),
     }
     return row
-
-
-def _leave_with_parent() -> None:
-    """End this process when the pipe from its parent breaks: a killed benchmark leaves no run behind."""
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-def _die_with_parent() -> None:
-    """The same at once by the kernel, where it can: a library that keeps the interpreter's lock stops all threads."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def main() -> None:
-    _die_with_parent()
-    line = sys.stdin.buffer.readline()
-    if not line:
-        return  # whoever wanted the run is gone
-    run = Run(**json.loads(line))
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    channel = os.dup(1)
-    os.dup2(2, 1)  # other programs like to print
-    from tightmap.errors import ModelError, OptionError
-
-    try:
-        row = perform(run, lambda: os.write(channel, b"\n"))
-    except (ModelError, OptionError) as error:
-        row = {"status": "REFUSED", "reason": str(error)}
-    except MemoryError:
-        row = {"status": "FAILED", "reason": "out of memory"}
-    except ImportError as error:
-        row = {"status": "REFUSED", "reason": str(error)}
-    with open(channel, "wb") as stream:
-        stream.write(json.dumps(clean(row), allow_nan=False).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main()
