@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import math
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import xml.etree.ElementTree as ET
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap import cli
+from bench_worker import RING, worker_that
 from tightmap.bench import published, runner
 from tightmap.bench.charts import Series, convergence_svg, ticks, time_ticks
 from tightmap.bench.formats import render
@@ -30,8 +25,6 @@ from tightmap.bench.report import render_report
 from tightmap.bench.suites import built_in, from_file
 from tightmap.bench.tables import Entry, collect, family_table, published_table, statistics
 from tightmap.bench.worker import compilation, perform, thin
-
-RING = Run("inpainting-n4", "ring-40", "bcd", time_limit=5.0)
 
 
 def fake(method, energy, bound=None, instance="ring", family="inpainting-n4", **more):
@@ -94,16 +87,6 @@ def test_run_in_a_process_and_resume(tmp_path):
     assert runner.pending(runs, path) == []
 
 
-def worker_that(monkeypatch, code):
-    """Replace the worker by a few lines of Python; the last line of its standard output is the row."""
-    real = subprocess.Popen
-
-    def start(command, **options):
-        return real([sys.executable, "-c", code], **options)
-
-    monkeypatch.setattr(runner.subprocess, "Popen", start)
-
-
 STARTED = "print(flush=True)"
 
 
@@ -144,109 +127,6 @@ def test_interruption_keeps_what_is_finished(tmp_path, monkeypatch):
     assert len(left) == 4 - done
     runner.execute(left, path)
     assert len(read_rows(path)) == 4 and runner.pending(runs, path) == []
-
-
-def row_of(**more):
-    return f"""print('{json.dumps({"status": "CONVERGED", "energy": 1.5, "elapsed": 0.1, "iterations": 3} | more)}')"""
-
-
-def test_second_interruption_waits_for_the_processes(tmp_path, monkeypatch):
-    """Ctrl-C while the runs are being ended must not leave their processes behind."""
-    started = []
-    worker_that(monkeypatch, "import time; time.sleep(60)")
-    fake, shutdown = runner.subprocess.Popen, runner.ThreadPoolExecutor.shutdown
-
-    def start(*args, **options):
-        started.append(fake(*args, **options))
-        return started[-1]
-
-    def impatient(pool, **options):
-        if len(interruptions) < 2:
-            interruptions.append(1)
-            raise KeyboardInterrupt
-        shutdown(pool, **options)
-
-    interruptions = []
-    monkeypatch.setattr(runner.subprocess, "Popen", start)
-    monkeypatch.setattr(runner.ThreadPoolExecutor, "shutdown", impatient)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            runner.execute([replace(RING, seed=k) for k in range(4)], tmp_path / "r.jsonl", jobs=2)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert len(interruptions) == 2 and started
-    assert all(process.returncode == -signal.SIGKILL for process in started)
-    assert read_rows(tmp_path / "r.jsonl") == []  # they will be repeated
-
-
-@pytest.mark.parametrize("out", [None, "r.jsonl"])
-def test_command_says_what_is_there_after_a_signal(tmp_path, monkeypatch, capsys, out):
-    """The tables of what is finished, a message that is true, and no temporary files."""
-    from tightmap.bench import cli as bench_cli
-
-    places = tmp_path / "work", tmp_path / "temporary"
-    for place in places:
-        place.mkdir()
-    monkeypatch.chdir(places[0])
-    monkeypatch.setattr(tempfile, "tempdir", str(places[1]))
-    worker_that(monkeypatch, row_of() + "; import sys; sys.stdout.flush(); import time; time.sleep(0.2)")
-    sentence = bench_cli._sentence
-
-    def then_interrupt(row):
-        signal.raise_signal(signal.SIGTERM)
-        return sentence(row)
-
-    monkeypatch.setattr(bench_cli, "_sentence", then_interrupt)
-    options = ["--jobs", "1", "--methods", "bcd", "--format", "csv", "--report", "page.html"]
-    assert cli.run(["bench", "smoke", *options, *(["--out", out] if out else [])]) == 143
-    shown, err = capsys.readouterr()
-    rows = [row for row in csv.DictReader(shown.splitlines()) if row["source"] == "measured"]
-    total = len(built_in("smoke", methods=["bcd"]).runs)
-    assert 1 <= len(rows) < total and all(float(row["value"]) == 1.5 for row in rows)
-    kept = f"and are in {out}, the same command goes on" if out else "no file keeps them"
-    assert f"interrupted; {len(rows)} of {total} runs were finished" in err and kept in err
-    assert sorted(p.name for p in places[0].iterdir()) == (["page.html", "r.jsonl"] if out else ["page.html"])
-    assert len(read_rows(out or "none")) == (len(rows) if out else 0)
-    assert list(places[1].iterdir()) == []
-
-
-def test_full_disk_shows_what_was_measured(tmp_path, monkeypatch, capsys):
-    def fsync(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    worker_that(monkeypatch, row_of())
-    monkeypatch.setattr(runner.os, "fsync", fsync)
-    out = tmp_path / "r.jsonl"
-    arguments = ["bench", "smoke", "--jobs", "1", "--methods", "bcd", "--format", "csv", "--out", str(out)]
-    assert cli.run(arguments) == 2
-    shown, err = capsys.readouterr()
-    assert f"tightmap: --out {out}: cannot be written (No space left on device)" in err and "Traceback" not in err
-    assert [row["value"] for row in csv.DictReader(shown.splitlines()) if row["source"] == "measured"]
-
-
-def test_child_without_a_parent(tmp_path):
-    """A process whose starter is gone before it could say what to do ends, and so does one in the middle of a run."""
-    command = [sys.executable, "-m", "tightmap.bench.child"]
-    done = subprocess.run(command, input=b"", capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    endless = replace(RING, time_limit=600.0, options={"restarts": 10**8})
-    child.stdin.write(json.dumps(asdict(endless)).encode() + b"\n")
-    child.stdin.flush()
-    assert child.stdout.read(1) == b"\n"  # the measured part has begun
-    child.stdin.close()
-    try:
-        assert child.wait(timeout=60) == 1
-    finally:
-        child.kill()
-        child.stdout.close()
 
 
 # ---------------------------------------------------------------------- suites

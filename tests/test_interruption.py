@@ -1,30 +1,23 @@
-"""Nothing that is finished gets lost: signals at every moment, full disks, folders that take no files."""
+"""Nothing that is finished gets lost: signals at every moment of a command, at known ones and at random ones."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tightmap as tm
+from command_line import FILES, assert_complete, outputs, start
 from problems import grid_model
 from tightmap import cli, clock, driver
 from tightmap import plot as plots
 from tightmap.io import atomic
 
-FILES = ("r.json", "l.txt", "t.csv", "p.png")
 FOREVER = ["--method", "bcd", "--option", "restarts=100000000", "--time-limit", "60"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -52,27 +45,6 @@ def signals_as_in_a_terminal():
         signal.signal(s, handler)
     # whatever a command did with its signals is undone at its end
     assert after == {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(SIGNALS[1:], signal.SIG_DFL)
-
-
-def outputs(folder):
-    """The options that ask for every file."""
-    options = zip(("--json", "--labels", "--trace", "--plot"), FILES, strict=True)
-    return [word for option, name in options for word in (option, str(folder / name))]
-
-
-def assert_complete(folder, model_path, names=FILES):
-    """Exactly these files are there, each complete, and nothing temporary."""
-    assert sorted(p.name for p in folder.iterdir()) == sorted(names)
-    if "r.json" in names:
-        record = json.loads((folder / "r.json").read_text())
-        model = tm.read(model_path)
-        assert model.energy(np.array(record["labels"])) == pytest.approx(record["energy"])
-    if "l.txt" in names:
-        assert len(tm.read_labels(folder / "l.txt")) == 144
-    if "t.csv" in names:
-        assert (folder / "t.csv").read_text().startswith("iteration,elapsed,energy,lower_bound")
-    if "p.png" in names:
-        assert (folder / "p.png").read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def send(*signals):
@@ -216,120 +188,7 @@ def test_command_in_another_thread(model_path, tmp_path, capsys):
     assert_complete(tmp_path, model_path, ["r.json"])
 
 
-# ---------------------------------------------------------------------- outputs that fail
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_failed_output_leaves_the_others(model_path, tmp_path, monkeypatch, capsys, number):
-    """The disk is full just when one of the files is written."""
-    calls = []
-
-    def fsync(_):
-        calls.append(1)
-        if len(calls) == number + 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(atomic.os, "fsync", fsync)
-    assert cli.run(["solve", str(model_path), "--method", "bcd", *outputs(tmp_path)]) == 2
-    assert_complete(tmp_path, model_path, [f for f in FILES if f != FILES[number]])
-    out, err = capsys.readouterr()
-    option = ("--json", "--labels", "--trace", "--plot")[number]
-    assert "bcd: converged" in out and err.count("\n") == 1
-    assert err.startswith(f"tightmap: {option} {tmp_path / FILES[number]}: cannot be written (No space left")
-
-
-def test_output_that_cannot_be_made_leaves_the_others(model_path, tmp_path, monkeypatch, capsys):
-    def convergence(result):
-        raise MemoryError
-
-    monkeypatch.setattr(plots, "convergence", convergence)
-    assert cli.run(["solve", str(model_path), "--method", "bcd", *outputs(tmp_path)]) == 2
-    assert_complete(tmp_path, model_path, FILES[:3])
-    out, err = capsys.readouterr()
-    assert "bcd: converged" in out and "--plot" in err and "out of memory" in err
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-def test_full_device(model_path, tmp_path, capsys):
-    arguments = ["--json", "/dev/full", "--labels", str(tmp_path / "l.txt")]
-    assert cli.run(["solve", str(model_path), "--method", "bcd", *arguments]) == 2
-    assert_complete(tmp_path, model_path, ["l.txt"])
-    assert "--json /dev/full" in capsys.readouterr().err
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 24 KiB, and a way to mount it again with other options."""
-    place = tmp_path / "small"
-    place.mkdir()
-
-    def mount(options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("there is no mount command here: no small disk")
-        if done.returncode:
-            pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
-
-    mount("size=24k")
-    yield place, mount
-    subprocess.run(["umount", str(place)], check=False)
-
-
-def test_full_disk(model_path, small_disk, capsys):
-    place, _ = small_disk
-    assert cli.run(["solve", str(model_path), "--method", "bcd", "--time-limit", "0", *outputs(place)]) == 2
-    assert_complete(place, model_path, FILES[:3])  # there is room for all but the picture
-    out, err = capsys.readouterr()
-    assert "bcd: time limit" in out and "--plot" in err and "No space left on device" in err
-    with suppress(OSError), open(place / "filling", "wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-    assert cli.run(["solve", str(model_path), "--method", "bcd", "--labels", str(place / "new.txt")]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "--labels" in err and "No space left on device" in err  # before the run
-    assert not (place / "new.txt").exists()
-
-
-def test_read_only_disk(model_path, small_disk, capsys):
-    place, mount = small_disk
-    mount("remount,ro")
-    assert cli.run(["solve", str(model_path), "--method", "bcd", *outputs(place)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "Read-only file system" in err and err.count("\n") == 1
-
-
-def test_folder_without_permission(model_path, tmp_path, capsys):
-    place = tmp_path / "closed"
-    place.mkdir()
-    place.chmod(0o555)
-    try:
-        (place / "probe").touch()
-    except PermissionError:
-        pass
-    else:
-        pytest.skip("permissions of folders do not bind this user")
-    assert cli.run(["solve", str(model_path), "--method", "bcd", *outputs(place)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "Permission denied" in err
-
-
 # ---------------------------------------------------------------------- processes and real signals
-
-
-def start(arguments, folder, code=None, **environment):
-    """The command as a process of its own, with Ctrl-C as in a terminal."""
-    command = [sys.executable, *(["-m", "tightmap.cli"] if code is None else ["-c", code]), *arguments]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
 
 
 ANNOUNCE = """
@@ -364,7 +223,7 @@ def test_random_moments_of_solve(model_path, tmp_path):
         folder.mkdir()
         run = start(["solve", str(model_path), *FOREVER, *outputs(folder)], folder)
         try:
-            time.sleep(0.1 + longest * trial / 5 + 0.2 * rng.random())
+            time.sleep(longest * trial / 5 + 0.2 * rng.random())
             run.send_signal(number)
             if trial % 2:
                 time.sleep(0.1 * rng.random())
@@ -379,49 +238,3 @@ def test_random_moments_of_solve(model_path, tmp_path):
             assert names in ([], sorted(FILES[:3]), sorted(FILES))
             assert bool(names) == ("energy" in out)
         assert_complete(folder, model_path, names)
-
-
-def processes_of(mark):
-    """Processes that carry a mark in their environment."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if f"TIGHTMAP_TEST={mark}\0".encode() in (path / "environ").read_bytes():
-                found.append(path.name)
-    return found
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs /proc to find the processes")
-def test_random_moments_of_bench(tmp_path):
-    """Whatever ends the benchmark: no process, no temporary file, whole rows, and a message that is true."""
-    suite = tmp_path / "mine.toml"
-    suite.write_text(
-        'methods = ["bcd"]\nseeds = [0, 1, 2, 3]\n[[model]]\nproblem = "inpainting"\narguments = {size = 8}\n'
-    )
-    rng = random.Random(2)
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGKILL]
-    for trial, number in enumerate(numbers):
-        folder, mark = tmp_path / str(trial), f"{os.getpid()}-{trial}"
-        temporary = folder / "temporary"
-        temporary.mkdir(parents=True)
-        arguments = ["bench", str(suite), "--jobs", "2", "--out", "r.jsonl", "--format", "csv"]
-        run = start(arguments, folder, TMPDIR=str(temporary), TIGHTMAP_TEST=mark)
-        try:
-            time.sleep(0.5 + 0.6 * trial + 0.3 * rng.random())
-            run.send_signal(number)
-            _, err = run.communicate(timeout=60)
-        finally:
-            run.kill()
-        patience = time.monotonic() + 20.0
-        while processes_of(mark) and time.monotonic() < patience:
-            time.sleep(0.05)
-        assert processes_of(mark) == [] and list(temporary.iterdir()) == []
-        file = folder / "r.jsonl"
-        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        assert len({row["key"] for row in rows}) == len(rows)
-        if number is signal.SIGKILL:
-            assert run.returncode == -signal.SIGKILL
-            continue
-        assert run.returncode in (0, 128 + number) and "Traceback" not in err
-        if rows and run.returncode:
-            assert f"{len(rows)} of 4 runs were finished and are in r.jsonl" in err

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """Entry point of the process."""
-    code = _command(install(), None)
+    code = _command(install(exits=True), None)
     ignore_signals()
     sys.exit(code)
 
@@ -54,7 +54,7 @@ def _command(guard: Guard, arguments: Sequence[str] | None) -> int:
             code = _outcome(session, arguments)
             session.flush()
             return session.exit_code(code)
-    except Interrupted as interruption:  # so early, or so often, that there is nothing to say
+    except Interrupted as interruption:  # outside of everything that has something to say
         return 128 + interruption.signum
 
 
@@ -74,7 +74,7 @@ def _outcome(session: Session, arguments: Sequence[str] | None) -> int:
     except (ModelError, OptionError) as error:
         session.complain(str(error))
     except Interrupted:
-        session.complain("interrupted")
+        session.remark(session.guard.farewell)
     except RecursionError as error:
         session.complain(f"nested too deeply ({error})")
     except (MemoryError, SystemError) as error:

@@ -237,6 +237,7 @@ def demo(
         shown.solve(time_limit)
         session.guard.renew()
         session.say(shown.summary() + "\n")
+    session.guard.farewell = f"tightmap: --output {output}: not drawn, interrupted"
     if session.attempt("--output", output, lambda: save(shown.figure(), output)):
         session.say(f"picture written to {output}\n")
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tightmap.errors import OptionError
-from tightmap.interruption import Interrupted
 from tightmap.outputs import STDOUT, Session, named, plain_path
 
 if TYPE_CHECKING:
@@ -76,14 +75,12 @@ class SolveOutputs:
             return
         from tightmap import plot as plots
 
-        target = self.plot
-        if not interrupted:
-            try:
-                self.session.attempt("--plot", target, lambda: plots.save(plots.convergence(result), target))
-                return
-            except Interrupted:
-                pass  # the picture alone is lost
-        self.session.complain(f"--plot {target}: not drawn, interrupted")
+        target, guard = self.plot, self.session.guard
+        if interrupted:
+            self.session.complain(f"--plot {target}: not drawn, interrupted")
+            return
+        guard.farewell = f"tightmap: --plot {target}: not drawn, interrupted"  # the picture alone is lost
+        self.session.attempt("--plot", target, lambda: plots.save(plots.convergence(result), target))
 
 
 def _finite(value: float) -> float | None:

@@ -43,7 +43,6 @@ def bench(
     from tightmap.bench.runner import pending
     from tightmap.bench.suites import built_in, from_file
     from tightmap.errors import OptionError
-    from tightmap.interruption import Interrupted
     from tightmap.outputs import named
 
     session: Session = context.obj
@@ -74,20 +73,17 @@ def bench(
     if len(todo) < len(chosen.runs):
         session.remark(f"{len(chosen.runs) - len(todo)} of {len(chosen.runs)} runs are already in {path}")
     finished: list[Row] = []
-    try:
-        interrupted = _run(session, todo, path, jobs or (2 if suite == "smoke" else 1), memory_limit, finished)
+    with session.guard.patient():  # a signal ends the runs; what they found is shown
+        _run(session, todo, path, jobs or (2 if suite == "smoke" else 1), memory_limit, finished)
         rows = _rows_of(chosen, path, finished)
-        session.say(render(rows, format))
-        if report is not None:
-            from tightmap.bench.report import write_report
+    session.say(render(rows, format))
+    if report is not None:
+        from tightmap.bench.report import write_report
 
-            if session.attempt("--report", str(report), lambda: write_report(rows, report, chosen)):
-                session.remark(f"report written to {report}")
-    except Interrupted:
-        interrupted = True
-    if interrupted:
-        session.remark(_what_is_there(len(finished), len(todo), path))
-        raise typer.Exit(130)
+        if session.attempt("--report", str(report), lambda: write_report(rows, report, chosen)):
+            session.remark(f"report written to {report}")
+    if session.guard.first is not None:
+        session.remark(session.guard.farewell)
 
 
 def _what_is_there(finished: int, asked: int, path: Path | None) -> str:
@@ -113,8 +109,8 @@ def _run(
     jobs: int,
     memory_limit: float | None,
     finished: list[Row],
-) -> bool:
-    """Run with a progress bar on standard error (plain lines where it is no terminal); True when interrupted.
+) -> None:
+    """Run with a progress bar on standard error (plain lines where it is no terminal).
 
     What is finished is added to ``finished``, whatever ends the rest.
     """
@@ -123,10 +119,9 @@ def _run(
 
     from tightmap.bench.runner import execute
     from tightmap.errors import ModelError
-    from tightmap.interruption import Interrupted
 
     if not todo:
-        return False
+        return
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -135,6 +130,8 @@ def _run(
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
+    guard = session.guard
+    guard.farewell = _what_is_there(0, len(todo), path)
     with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=1800) as progress:
         task = progress.add_task("benchmark", total=len(todo))
 
@@ -142,18 +139,27 @@ def _run(
             progress.update(task, description=f"{run.family}/{run.instance} {run.method}")
 
         def after(run: Any, row: Row) -> None:
+            guard.farewell = _what_is_there(len(finished), len(todo), path)
             progress.advance(task)
             line = f"{run.family}/{run.instance} {run.method}: {_sentence(row)}"
             progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
         try:
-            execute(todo, path, jobs=jobs, memory_limit=memory_limit, before=before, after=after, rows=finished)
-        except (KeyboardInterrupt, Interrupted):
-            return True
+            execute(
+                todo,
+                path,
+                jobs=jobs,
+                memory_limit=memory_limit,
+                before=before,
+                after=after,
+                rows=finished,
+                interrupted=guard.flag,
+            )
+            guard.farewell = _what_is_there(len(finished), len(todo), path)
         except ModelError as error:  # the disk is full: show what was measured so far
             session.complain(f"--out {error}")
             session.failed = True
-    return False
+            guard.farewell = "interrupted"
 
 
 def _sentence(row: Row) -> str:

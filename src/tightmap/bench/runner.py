@@ -19,13 +19,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict
 from typing import IO
 
 from tightmap.bench.records import Row, Run, append_row, latest, read_rows
-from tightmap.interruption import Interrupted
 
 PREPARATION_LIMIT = 600.0  # seconds for building the model and compiling the kernels, before the measured part
 GRACE = 60.0  # seconds past the time limit before a run is killed (or half the limit, if that is more)
@@ -50,11 +49,13 @@ def execute(
     before: Callable[[Run], None] | None = None,
     after: Notice | None = None,
     rows: list[Row] | None = None,
-) -> None:
-    """Carry out the runs, ``jobs`` at a time; ``after`` is told about each.  Ctrl-C ends the running ones and raises.
+    interrupted: threading.Event | None = None,
+) -> bool:
+    """Carry out the runs, ``jobs`` at a time; ``after`` is told about each.  Returns whether all were carried out.
 
     Every row is appended to the file ``path``, if there is one, and to ``rows``.  memory_limit is in MiB per run; by
-    default 90 % of the machine's memory is shared by the jobs.
+    default 90 % of the machine's memory is shared by the jobs.  The event ``interrupted`` ends the running ones, and so
+    does any exception, Ctrl-C for one.
     """
     stop = threading.Event()
     lock = threading.Lock()
@@ -78,10 +79,14 @@ def execute(
 
     pool = ThreadPoolExecutor(max_workers=max(1, jobs))
     try:
-        for future in as_completed([pool.submit(one, run) for run in runs]):
-            outcome = future.result()
-            if outcome is not None and after is not None:
-                after(*outcome)
+        left = {pool.submit(one, run) for run in runs}
+        while left and not (interrupted is not None and interrupted.is_set()):
+            done, left = wait(left, timeout=POLL, return_when=FIRST_COMPLETED)
+            for future in done:
+                outcome = future.result()
+                if outcome is not None and after is not None:
+                    after(*outcome)
+        return not left
     finally:
         stop.set()  # nothing is running any more, unless we were interrupted
         _wait_for(pool)
@@ -93,7 +98,7 @@ def _wait_for(pool: ThreadPoolExecutor) -> None:
         try:
             pool.shutdown(wait=True, cancel_futures=True)
             return
-        except (KeyboardInterrupt, Interrupted):
+        except KeyboardInterrupt:
             continue
 
 

@@ -9,11 +9,12 @@ import lzma
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, cast
 
 from tightmap.errors import ModelError
+from tightmap.interruption import unfinished
 
 COMPRESSED = {".gz", ".bz2", ".xz"}
 PROBE = bytes(4096)  # one block: a full disk takes empty files
@@ -46,6 +47,17 @@ def _place(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     return target, target.with_name(f".tightmap-{secrets.token_hex(8)}.tmp")
 
 
+@contextmanager
+def _removed_in_the_end(place: Path) -> Iterator[None]:
+    """Whatever happens, also when a signal ends the process, no file of this name is left."""
+    unfinished.add(str(place))
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+        unfinished.discard(str(place))
+
+
 def _to_disk(raw: IO[bytes]) -> None:
     """Some file systems only say now that there is no room."""
     raw.flush()
@@ -63,11 +75,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
             target, probe = _place(path)
             with suppress(FileNotFoundError):
                 os.lstat(target)  # a name that is too long is an error here
-            try:
-                with open(probe, "xb") as raw:
-                    raw.write(PROBE)
-            finally:
-                probe.unlink(missing_ok=True)
+            with _removed_in_the_end(probe), open(probe, "xb") as raw:
+                raw.write(PROBE)
         elif not os.access(path, os.W_OK):  # opening a pipe would start a conversation
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -83,7 +92,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         direct = _is_direct(path) and not os.path.isdir(path)
         target, place = (Path(path), Path(path)) if direct else _place(path)
-        try:
+        with nullcontext() if direct else _removed_in_the_end(place):
             # a stream is appended to: it may be a file that others have begun
             with open(place, "ab" if direct else "xb") as raw:
                 if Path(path).suffix.lower() in COMPRESSED:
@@ -95,9 +104,5 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                     _to_disk(raw)
             if not direct:
                 os.replace(place, target)
-        except BaseException:
-            if not direct:
-                place.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise ModelError(f"{path}: cannot be written ({error.strerror or error})") from None
