@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import threading
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from command_line import FILES, assert_complete, outputs, start
+from command_line import FILES, assert_complete, outputs, processes_of, start
 from problems import grid_model
 from tightmap import cli, clock, driver
 from tightmap import plot as plots
@@ -119,6 +120,16 @@ def test_while_writing_what_is_finished_is_written(model_path, tmp_path, monkeyp
     assert "bcd: converged" in out and "--plot" in err and "interrupted" in err and err.count("\n") == 1
 
 
+def test_one_signal_for_the_run_and_one_for_its_files(model_path, tmp_path, monkeypatch, capsys):
+    """An impatient second Ctrl-C that comes when the run is over takes nothing away but the picture."""
+    left = [signal.SIGINT]
+    solving(monkeypatch, during=[signal.SIGINT])
+    monkeypatch.setattr(atomic.os, "fsync", lambda number: send(*[left.pop() for _ in left]))
+    assert cli.run(["solve", str(model_path), *FOREVER, *outputs(tmp_path)]) == 130
+    assert_complete(tmp_path, model_path, FILES[:3])
+    assert "bcd: interrupted" in capsys.readouterr().out
+
+
 def test_while_drawing_only_the_picture_is_lost(model_path, tmp_path, monkeypatch, capsys):
     real = plots.save
 
@@ -213,6 +224,41 @@ def test_process_that_is_solving(model_path, tmp_path, number):
         run.kill()
     assert run.returncode == 128 + number and "bcd: interrupted" in out and set(err.split()) <= {"step"}
     assert_complete(tmp_path, model_path)
+
+
+TWICE = """
+import signal
+from tightmap import cli
+from tightmap.io import atomic
+atomic.os.fsync = lambda number: [signal.raise_signal(signal.SIGTERM) for _ in range(2)]
+cli.main()
+"""
+
+
+def test_process_that_leaves_in_the_middle_of_a_file(model_path, tmp_path):
+    """The second signal ends the process inside of a write: the old file stays, and no temporary one."""
+    (tmp_path / "r.json").write_text("old")
+    run = start(["solve", str(model_path), "--method", "bcd", *outputs(tmp_path)], tmp_path, TWICE)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out, err) == (143, "", "tightmap: interrupted\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["r.json"] and (tmp_path / "r.json").read_text() == "old"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs /proc to find the processes")
+def test_compilation_in_several_processes(tmp_path):
+    """They end at once, not when they are ready."""
+    mark = f"compile-{os.getpid()}"
+    run = start(["compile", "-m", "bcd", "-m", "qpbo", "--processes", "2"], tmp_path, TIGHTMAP_TEST=mark)
+    patience = time.monotonic() + 60.0
+    while len(processes_of(mark)) < 3 and run.poll() is None and time.monotonic() < patience:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGTERM)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (143, "tightmap: interrupted\n")
+    patience = time.monotonic() + 20.0
+    while processes_of(mark) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert processes_of(mark) == []
 
 
 def test_random_moments_of_solve(model_path, tmp_path):

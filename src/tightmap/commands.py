@@ -199,21 +199,16 @@ def compile_(
     processes: Annotated[int | None, typer.Option(min=1, help="at a time; all cores by default")] = None,
 ) -> None:
     """Compile the kernels of the methods now instead of during their first runs."""
+    from tightmap.compilation import compile_in_processes
     from tightmap.registry import METHODS, make_solver
-    from tightmap.warm import compile_kernels
 
+    session: Session = context.obj
     for name in chosen or []:
         make_solver(name, {})  # an unknown name is an error before anything is compiled
-    context.obj.guard.leaving = _end_children  # which would be waited for
-    for name, seconds in compile_kernels(chosen or list(METHODS), processes):
-        context.obj.say(f"{name}: {seconds:.1f} s\n")
-
-
-def _end_children() -> None:
-    from multiprocessing import active_children
-
-    for process in active_children():
-        process.kill()
+    for name, seconds in compile_in_processes(chosen or list(METHODS), processes, session.guard):
+        session.say(f"{name}: {seconds:.1f} s\n")
+    if session.guard.first is not None:
+        session.remark(session.guard.farewell)
 
 
 @app.command()
