@@ -140,13 +140,13 @@ def _shape(model: Model, path: str) -> dict[str, Any]:
 
 
 def _outcome(result: Result, seed: int, threads: int | None) -> dict[str, Any]:
-    import numba
+    from tightmap import parallel
 
     return {
         "method": result.method,
         "options": result.options,
         "seed": seed,
-        "threads": threads or numba.config.NUMBA_NUM_THREADS,  # type: ignore[attr-defined, unused-ignore]
+        "threads": threads or parallel.available(),
         "status": result.status.name,
         "energy": _number(result.energy),
         "lower_bound": _number(result.lower_bound),

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from tightmap import clock
+from tightmap import clock, parallel
 from tightmap.energy import energy, trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
@@ -76,7 +75,7 @@ def solve(
     if max_iterations is not None and max_iterations < 0:
         raise OptionError(f"max_iterations must be at least 0, got {max_iterations}")
     solver = make_solver(method, dict(options))
-    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined, unused-ignore]
+    available = parallel.available()
     if threads is not None and threads < 1:
         raise OptionError(f"threads must be at least 1, got {threads}")
     count = min(threads or available, available)
@@ -171,9 +170,7 @@ class _Run:
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        before = numba.get_num_threads()
-        numba.set_num_threads(context.threads)
-        try:
+        with parallel.using(context.threads):  # noqa: SIM117
             with _interrupt_flag() as interrupted:
                 status = self._limit(interrupted)
                 if status is None:
@@ -195,8 +192,6 @@ class _Run:
                     self._offer(final.labels)
                     self._bound(final.bound)
                     self.note, state = final.note, final.state
-        finally:
-            numba.set_num_threads(before)
         return self._result(status, state)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:
