@@ -72,16 +72,19 @@ def run(kernel: Callable[..., Any], blocks: int, *arguments: Any) -> None:
 
 
 def share(team: int, pieces: Callable[[int], list[Piece]], stop: Callable[[], Any] = lambda: None) -> None:
-    """Do pieces(threads) on ``team`` threads, on fewer where the system gives no more; pieces may wait for one another.
+    """Do pieces(threads) on ``team`` threads, on fewer where the system gives no more; the last one on this thread.
 
-    ``stop`` is called when one of them fails: what others are in the middle of has to end then.
+    Pieces may wait for one another if there are no more of them than threads.  ``stop`` is called when one fails: what
+    others are in the middle of has to end then.
     """
     workers = _hire(team - 1)
     job = _Job(pieces(1 + len(workers)), stop, len(workers))
     try:
         try:
+            own = job.pieces.pop()  # before anybody else can take it
             for seat, worker in enumerate(workers):
                 worker.inbox.put((job, seat))
+            own()
             job.work()
         except BaseException as error:
             job.fail(error)

@@ -146,7 +146,7 @@ def together(team: int, kernel: Callable[..., Any], counters: int, *arguments: A
         return
 
     def pieces(threads: int) -> list[parallel.Piece]:
-        # taken from the end: the calling thread is awake, and the others follow the first
+        # the calling thread is the first: it is awake, and others follow it
         return [partial(kernel, *arguments, thread, threads, progress) for thread in reversed(range(threads))]
 
     parallel.share(team, pieces, partial(progress.__setitem__, -1, 1))
