@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
-unforked = threading.RLock()  # held while modules of methods are imported and while kernels are compiled
+unforked = threading.RLock()  # held while modules of methods are imported
+_locks: list[Any] = [unforked]  # in the order in which one may be taken while another is held
 
 
 def _nothing() -> None:
@@ -28,4 +30,19 @@ def at_fork(
         os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
 
 
-at_fork(unforked.acquire, unforked.release, unforked.release)
+def wait_before_fork(lock: Any) -> None:
+    """A fork waits until no other thread holds this lock either."""
+    _locks.append(lock)
+
+
+def _acquire() -> None:
+    for lock in _locks:
+        lock.acquire()
+
+
+def _release() -> None:
+    for lock in reversed(_locks):
+        lock.release()
+
+
+at_fork(_acquire, _release, _release)
