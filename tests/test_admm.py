@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import get_num_threads, set_num_threads
 from scipy.optimize import minimize
 
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
+from tightmap import parallel
 from tightmap.energy import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import value, workspace
 from tightmap.solvers import admm_grid as grid
@@ -19,15 +19,14 @@ from tightmap.solvers.admm_engine import GeneralEngine, GridEngine, Noise, cappe
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.admm_kkt import copy_gradient, transposed
 from tightmap.stencil import find_stencil
+from tightmap.sync import Teams
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Models this small are done before a second thread has woken up."""
-    before = get_num_threads()
-    set_num_threads(1)
-    yield
-    set_num_threads(before)
+    with parallel.using(1):
+        yield
 
 
 def small_graph(order, seed=0):
@@ -262,7 +261,7 @@ def test_grid_cache_and_strips_change_nothing():
     for strips, cached in ((1, True), (1, False), (3, True)):
         engine = GridEngine(stencil, graph.arrays.unary, 1e-8, np.float32, 1, cached)
         engine.strips = np.linspace(0, 21, strips + 1).astype(np.int64)
-        set_num_threads(min(2, strips))
+        engine.teams = Teams(min(2, strips))
         engine.reset(None)
         parts = []
         for k in range(12):

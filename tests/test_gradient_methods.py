@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ import tightmap as tm
 from conftest import data_file
 from naive import brute_force, dense_factor, graph_energy, labellings, multilinear, simplex_projection
 from problems import grid_model, models, random_model
+from tightmap import parallel
 from tightmap.energy import energy, gradient, multilinear_energy, one_hot
 from tightmap.solvers import line_search
 from tightmap.solvers.bcd import local_minimum, round_and_descend
@@ -29,10 +29,8 @@ seeds = st.integers(0, 2**32 - 1)
 @pytest.fixture(autouse=True)
 def one_thread():
     """Tiny models: waking a second thread for every pass takes longer than the pass."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
+    with parallel.using(1):
+        yield
 
 
 def relaxed_point(graph, rng, sharpness=1.0):

@@ -188,7 +188,6 @@ def test_threads_change_nothing(kind):
         assert np.array_equal(engine.best, engines[0].best)
         for a, b in zip(engine.grid, engines[0].grid, strict=True):
             assert np.array_equal(a, b)
-        engine.close()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -207,7 +206,6 @@ def test_threads_change_nothing_on_general_graphs(order):
     for threads, engine in enumerate(engines, start=1):
         engine.crew = Crew(threads)
         results.append(engine.iterate(4, True, True))
-        engine.close()
     if order == "rcm":
         assert blocks(engines[0].sweeper) >= 4
     for engine, result in zip(engines, results, strict=True):

@@ -18,6 +18,7 @@ from typing import Any
 from numba.core import event
 
 from tightmap.compiled import PREPARE
+from tightmap.forks import at_fork
 
 COMPILE = "numba:compile"
 
@@ -56,6 +57,13 @@ class _Compilation(event.Listener):
     def on_end(self, event: Any) -> None:
         self.end()
 
+    def forked(self) -> None:
+        """In a new process: whoever was compiling in another thread is not here."""
+        self.lock = threading.Lock()
+        if self.depth:
+            self.depth = 0
+            self.total += time.perf_counter() - self.since
+
     def seconds(self) -> float:
         with self.lock:
             return self.total + (time.perf_counter() - self.since if self.depth else 0.0)
@@ -64,6 +72,7 @@ class _Compilation(event.Listener):
 _compilation = _Compilation()
 event.register(COMPILE, _compilation)
 event.register(PREPARE, _compilation)
+at_fork(in_child=_compilation.forked)
 
 
 @contextmanager

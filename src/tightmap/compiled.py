@@ -30,13 +30,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from llvmlite.binding import ffi
 from numba.core import compiler, config, event, sigutils, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
 from tightmap.fingerprint import fingerprint
+from tightmap.forks import wait_before_fork
 
 CODE_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")  # settings of Numba that change code
 PREPARE = "tightmap:prepare"  # event of Numba's: a function that Python called is compiled or read from disk
@@ -191,7 +194,7 @@ class _Entry(CPUDispatcher):
         self._compiler = _EntryCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
 
     def compile(self, sig: Any) -> Any:
-        with event.trigger_event(PREPARE):
+        with global_compiler_lock, event.trigger_event(PREPARE):
             if not isinstance(self._cache, _PackageCache):
                 with suppress(
                     RuntimeError, OSError
@@ -247,3 +250,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
 
 lean = compiled(_nrt=False)
+
+wait_before_fork(global_compiler_lock)
+with suppress(AttributeError):  # LLVM is also called, for a moment, where machine code is thrown away
+    wait_before_fork(ffi.lib._lock._lock)

@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 
-from tightmap import clock
+from tightmap import clock, parallel
 from tightmap.certificate import proves_infeasible
 from tightmap.energy import trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
@@ -85,7 +84,7 @@ def solve(
         raise OptionError(f"method must be a name, got {type(method).__name__}")
     with clock.stopped():  # modules are imported, once per process
         solver = make_solver(method, dict(options))
-    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined, unused-ignore]
+    available = parallel.available()
     count = min(chosen or available, available)
     graph = model.graph()
     point = initial_point(model, graph, init)
@@ -231,9 +230,7 @@ class _Run:
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        before = numba.get_num_threads()
-        numba.set_num_threads(context.threads)
-        try:
+        with parallel.using(context.threads):  # noqa: SIM117
             with _interrupt_flag() as interrupted:
                 if not self.at_once:
                     self._first_labelling(first)
@@ -259,8 +256,6 @@ class _Run:
                     incumbent.offer(final.labels)
                     incumbent.raise_bound(final.bound)
                     self.note, state = final.note, final.state
-        finally:
-            numba.set_num_threads(before)
         return self._result(status, state)
 
     def _first_labelling(self, start: Labels) -> None:

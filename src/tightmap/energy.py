@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
+from tightmap import parallel
 from tightmap.certificate import UNIT, Certified, certify
 from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_value
@@ -27,6 +27,11 @@ from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, load_una
 from tightmap.graph import FloatArray, Graph, IntArray
 
 BLOCK = 512  # variables or factors per partial sum: fixed, so that results do not depend on the number of threads
+
+
+def blocks(count: int) -> int:
+    """How many blocks that many variables or factors are."""
+    return (count + BLOCK - 1) // BLOCK
 
 
 # ------------------------------------------------------------------------------------------------- labellings
@@ -94,44 +99,41 @@ def one_hot(graph: Graph, labels: npt.NDArray[np.integer]) -> FloatArray:
 # ------------------------------------------------------------------------------------------------- relaxed vectors
 
 
-@compiled(parallel=True)
-def _gradient(g, x, out, scratch):
-    n = len(g.cards)
-    blocks = (n + BLOCK - 1) // BLOCK
-    for b in prange(blocks):
-        work = np.empty(scratch)
-        start = np.empty(128, np.int64)
-        for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
-            row = out[g.offset[i] : g.offset[i + 1]]
-            load_unary(g, i, row)
-            for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = int(g.adj_factor[a])
-                first = g.scope_start[f]
-                for p in range(first, g.scope_start[f + 1]):
-                    start[p - first] = g.offset[g.scope[p]]
-                contract(g, f, int(g.adj_pos[a]), x, start, row, work)
+@compiled
+def _gradient(first, last, g, x, out, scratch):
+    work = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    for i in range(first * BLOCK, min(len(g.cards), last * BLOCK)):
+        row = out[g.offset[i] : g.offset[i + 1]]
+        load_unary(g, i, row)
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = int(g.adj_factor[a])
+            begin = g.scope_start[f]
+            for p in range(begin, g.scope_start[f + 1]):
+                start[p - begin] = g.offset[g.scope[p]]
+            contract(g, f, int(g.adj_pos[a]), x, start, row, work)
 
 
 def gradient(graph: Graph, x: FloatArray) -> FloatArray:
     """Gradient of the multilinear energy: for variable i and label s, the energy's linear cost of s given the rest."""
     out = np.empty_like(x)
-    _gradient(graph.arrays, x, out, workspace(graph.arrays))
+    parallel.run(_gradient, blocks(graph.n), graph.arrays, x, out, workspace(graph.arrays))
     return out
 
 
-@compiled(parallel=True)
-def _factor_energies(g, x, partial, scratch):
+@compiled
+def _factor_energies(first, last, g, x, partial, scratch):
     m = len(g.kind)
-    for b in prange(len(partial)):
-        work = np.empty(scratch)
-        start = np.empty(128, np.int64)
-        out = np.empty(scratch)
+    work = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    out = np.empty(scratch)
+    for b in range(first, last):
         total = 0.0
         for f in range(b * BLOCK, min(m, (b + 1) * BLOCK)):
-            first = g.scope_start[f]
-            for p in range(first, g.scope_start[f + 1]):
-                start[p - first] = g.offset[g.scope[p]]
-            c = g.cards[g.scope[first]]
+            begin = g.scope_start[f]
+            for p in range(begin, g.scope_start[f + 1]):
+                start[p - begin] = g.offset[g.scope[p]]
+            c = g.cards[g.scope[begin]]
             out[:c] = 0.0
             contract(g, f, 0, x, start, out, work)
             for s in range(c):
@@ -141,9 +143,8 @@ def _factor_energies(g, x, partial, scratch):
 
 def multilinear_energy(graph: Graph, x: FloatArray) -> float:
     """Energy of relaxed vectors (any real vectors, normalised or not)."""
-    partial = np.zeros((graph.m + BLOCK - 1) // BLOCK)
-    if graph.m:
-        _factor_energies(graph.arrays, x, partial, workspace(graph.arrays))
+    partial = np.zeros(blocks(graph.m))
+    parallel.run(_factor_energies, len(partial), graph.arrays, x, partial, workspace(graph.arrays))
     return graph.constant + float((graph.arrays.unary * x).sum()) + float(partial.sum())
 
 
@@ -156,13 +157,13 @@ def message_offsets(graph: Graph) -> IntArray:
     return np.concatenate(([0], np.cumsum(g.cards[g.scope].astype(np.int64))))
 
 
-@compiled(parallel=True)
-def _bound_variables(g, messages, at, low, error):
+@compiled
+def _bound_variables(first, last, g, messages, at, low, error):
     n = len(g.cards)
-    for b in prange(len(low)):
+    row = np.empty(64)
+    for b in range(first, last):
         total = 0.0
         wrong = 0.0
-        row = np.empty(64)
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
             c = g.cards[i]
             if c > len(row):
@@ -187,28 +188,28 @@ def _bound_variables(g, messages, at, low, error):
         error[b] = wrong + BLOCK * abs(total)
 
 
-@compiled(parallel=True)
-def _bound_factors(g, messages, at, low, error, scratch):
+@compiled
+def _bound_factors(first, last, g, messages, at, low, error, scratch):
     m = len(g.kind)
-    for b in prange(len(low)):
-        work = np.empty(scratch)
-        out = np.empty(scratch)
-        start = np.empty(128, np.int64)
-        negative = np.empty(64)
+    work = np.empty(scratch)
+    out = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    negative = np.empty(64)
+    for b in range(first, last):
         total = 0.0
         wrong = 0.0
         for f in range(b * BLOCK, min(m, (b + 1) * BLOCK)):
-            first = g.scope_start[f]
-            k = g.scope_start[f + 1] - first
-            length = at[first + k] - at[first]
+            begin = g.scope_start[f]
+            k = g.scope_start[f + 1] - begin
+            length = at[begin + k] - at[begin]
             if length > len(negative):
                 negative = np.empty(length)
             size = 0.0
             for p in range(k):
-                start[p] = at[first + p] - at[first]
+                start[p] = at[begin + p] - at[begin]
                 largest = 0.0
-                for s in range(g.cards[g.scope[first + p]]):
-                    v = messages[at[first + p] + s]
+                for s in range(g.cards[g.scope[begin + p]]):
+                    v = messages[at[begin + p] + s]
                     negative[start[p] + s] = -v
                     largest = max(largest, abs(v))
                 size += largest
@@ -228,11 +229,10 @@ def lower_bound(graph: Graph, messages: FloatArray) -> Certified:
     at = message_offsets(graph)
     if len(messages) != at[-1]:
         raise ValueError(f"messages: expected {at[-1]} numbers, got {len(messages)}")
-    low_v, err_v = np.zeros((graph.n + BLOCK - 1) // BLOCK), np.zeros((graph.n + BLOCK - 1) // BLOCK)
-    _bound_variables(g, messages, at, low_v, err_v)
-    low_f, err_f = np.zeros((graph.m + BLOCK - 1) // BLOCK), np.zeros((graph.m + BLOCK - 1) // BLOCK)
-    if graph.m:
-        _bound_factors(g, messages, at, low_f, err_f, workspace(g))
+    low_v, err_v = np.zeros((2, blocks(graph.n)))
+    parallel.run(_bound_variables, len(low_v), g, messages, at, low_v, err_v)
+    low_f, err_f = np.zeros((2, blocks(graph.m)))
+    parallel.run(_bound_factors, len(low_f), g, messages, at, low_f, err_f, workspace(g))
     raw = math.fsum((graph.constant, *low_v.tolist(), *low_f.tolist()))
     return certify(graph, raw, UNIT * (math.fsum(err_v.tolist()) + math.fsum(err_f.tolist())))
 

@@ -1,8 +1,14 @@
-"""Refuse an allocation that cannot fit before it is tried, with the estimate in the message."""
+"""Refuse an allocation that cannot fit before it is tried, with the estimate in the message; explain one that failed.
+
+NumPy and compiled kernels raise MemoryError when the system refuses them room, and ValueError when the size is beyond
+any address.  Compiled code looks at every allocation before it uses it, and lean kernels cannot allocate at all.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tightmap.errors import ModelError
 
@@ -27,3 +33,27 @@ def require(needed: float, what: str) -> None:
     free = available_bytes()
     if needed > free:
         raise ModelError(f"{what} would need about {needed / 2**30:.1f} GiB, only {free / 2**30:.1f} GiB are available")
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that an allocation failed, however it is dressed."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, ValueError):
+        return str(error).startswith(("array is too big", "Maximum allowed dimension exceeded"))
+    cause = error.__cause__ or error.__context__
+    return isinstance(error, SystemError) and cause is not None and is_lack_of_memory(cause)
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """A failed allocation in here becomes a ModelError of one sentence; ``what`` is the method or the step it names."""
+    try:
+        yield
+    except (MemoryError, ValueError, SystemError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        detail = str(error).strip().rstrip(".").split("\n")[0]
+        free = available_bytes() / 2**30
+        message = f"{what}: not enough memory for this model, {free:.1f} GiB are available"
+        raise ModelError(f"{message} ({detail})" if detail else message) from error

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tightmap.errors import OptionError
+from tightmap.forks import unforked
 
 if TYPE_CHECKING:
     from tightmap.solvers.base import Solver
@@ -45,7 +46,8 @@ def solver_class(name: str) -> type[Solver]:
     if name not in METHODS:
         raise OptionError(f"unknown method {name!r}; methods are {', '.join(METHODS)}")
     module, attribute = METHODS[name].split(":")
-    cls: type[Solver] = getattr(import_module(module), attribute)
+    with unforked:
+        cls: type[Solver] = getattr(import_module(module), attribute)
     return cls
 
 

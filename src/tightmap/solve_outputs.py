@@ -98,15 +98,14 @@ def shape(model: Model, path: str) -> dict[str, Any]:
 
 
 def outcome(result: Result, seed: int, threads: int | None) -> dict[str, Any]:
-    import numba
-
+    from tightmap import parallel
     from tightmap.bench.records import clean
 
     return {
         "method": result.method,
         "options": clean(result.options),
         "seed": seed,
-        "threads": threads or numba.config.NUMBA_NUM_THREADS,  # type: ignore[attr-defined, unused-ignore]
+        "threads": threads or parallel.available(),
         "status": result.status.name,
         "energy": _finite(result.energy),
         "lower_bound": _finite(result.lower_bound),

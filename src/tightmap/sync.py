@@ -3,7 +3,7 @@
 Sweeps that follow one another through a model hand over thousands of times per second; starting a parallel region
 each time would cost more than the work.  A counter per strip of the model, written with release and read with
 acquire order, costs one cache line.  Between looks the waiting thread gives its core away, so that more threads than
-cores are slow but not stuck.
+cores are slow but not stuck.  When one of the threads fails, the others learn of it where they wait, and leave.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,8 +21,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tightmap import parallel
 from tightmap.compiled import lean
 
+LINE = 8  # counters in a cache line
 TRIAL = 4  # runs of each kind in a trial
 RECENT = 12  # times that are remembered
 AGAIN = 128  # runs until both numbers of threads are tried again
@@ -78,12 +79,25 @@ def give_way(typingctx):
 
 @lean
 def wait_for(counters, index, value):
-    """Return once counters[index] >= value."""
+    """True once counters[index] >= value; False when another thread has failed, and the caller has to return."""
     looks = 0
     while look(counters, index) < value:
         looks += 1
         if looks > 200:
+            if look(counters, len(counters) - 1) != 0:
+                return False
             give_way()
+    return True
+
+
+@lean
+def meet(counters, thread, threads, number):
+    """Wait for all threads to come to meeting ``number`` (1, 2, ...); False as in wait_for."""
+    publish(counters, LINE * thread, number)
+    here = True
+    for other in range(threads):
+        here = here and wait_for(counters, LINE * other, number)
+    return here
 
 
 class Teams:
@@ -121,28 +135,33 @@ class Teams:
             self._costs.setdefault((task, team), deque(maxlen=RECENT)).append(cost)
 
 
+def together(team: int, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:
+    """kernel(*arguments, thread, threads, progress) on ``team`` threads, fewer where the system gives no more.
+
+    progress has one cache line per counter, and one more that says whether a thread has failed.
+    """
+    progress = np.zeros(LINE * (counters + 1), dtype=np.int64)
+    if team <= 1:
+        kernel(*arguments, 0, 1, progress)
+        return
+
+    def pieces(threads: int) -> list[parallel.Piece]:
+        # the calling thread is the first: it is awake, and others follow it
+        return [partial(kernel, *arguments, thread, threads, progress) for thread in reversed(range(threads))]
+
+    parallel.share(team, pieces, partial(progress.__setitem__, -1, 1))
+
+
 class Crew:
     """Threads that run one nogil kernel together, each with its own number."""
 
     def __init__(self, threads: int) -> None:
         self.threads = max(1, threads)
-        self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self._teams = Teams(self.threads)
 
     def run(self, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:
         """kernel(*arguments, thread, threads, progress) on every thread; progress has one cache line per counter."""
         team = self._teams.choose(kernel)
         begin = time.perf_counter()
-        progress = np.zeros(8 * counters, dtype=np.int64)
-        others = []
-        if self._pool is not None:
-            for thread in range(1, team):
-                others.append(self._pool.submit(partial(kernel, *arguments, thread, team, progress)))
-        kernel(*arguments, 0, team, progress)
-        for other in others:
-            other.result()
+        together(team, kernel, counters, *arguments)
         self._teams.report(kernel, team, time.perf_counter() - begin)
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()

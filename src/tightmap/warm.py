@@ -6,7 +6,6 @@ method fills that cache at a moment of the user's choice: after an installation,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -15,6 +14,7 @@ import numpy as np
 
 from tightmap.errors import ModelError
 from tightmap.model import Model
+from tightmap.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
 
@@ -61,7 +61,7 @@ def compile_method(method: str) -> float:
 
 def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:
     """Compile for the methods; yields each with its seconds of compilation as soon as it is ready."""
-    count = min(processes or os.cpu_count() or 1, max(1, len(methods)))
+    count = min(processes or available(), max(1, len(methods)))
     if count == 1:
         yield from ((method, compile_method(method)) for method in methods)
         return

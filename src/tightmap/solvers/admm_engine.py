@@ -13,10 +13,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -82,22 +80,12 @@ class Noise:
         return self.scale * self._generator.standard_normal(size, dtype=np.float32)
 
 
-@contextmanager
-def few_threads(count: int) -> Iterator[None]:
-    """At most that many threads: a small model is done before a second thread has woken up."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(count, before))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)
-
-
 class Engine(ABC):
     """Iterates of one run."""
 
     kappa: float
     variables: int
+    effort: float  # of an iteration on one thread, in nanoseconds, very roughly
 
     @abstractmethod
     def reset(self, start: Start, noise: Noise | None = None) -> None:
@@ -141,6 +129,7 @@ class GridEngine(Engine):
     ) -> None:
         self.stencil, self.eps, self.dtype, self.cached = stencil.outline(), eps, dtype, cached
         self.variables = stencil.height * stencil.width
+        self.effort = float(unary.size)
         self.kappa = float(stencil.profile.max()) * float(np.abs(stencil.weights).sum()) / self.variables
         self.unary = unary.reshape(self.variables, stencil.labels)
         self.plan = grid.grid_plan(stencil, dtype)
@@ -180,10 +169,9 @@ class GridEngine(Engine):
             grid.grid_touch(self.state)
         team = self.teams.choose(self.variables) if len(self.strips) > 2 else 1
         begin = time.perf_counter()
-        with few_threads(team):
-            residual, tiles = grid.grid_sweeps(
-                self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached
-            )
+        residual, tiles = grid.grid_sweeps(
+            self.plan, self.state, kind(rho), kind(relax), kind(self.eps), iterations, self.strips, self.cached, team
+        )
         self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, tiles))
         return residual / self.variables, tiles / max(1, iterations * self.plan.height * self.plan.tiles)
 
@@ -217,7 +205,9 @@ class GeneralEngine(Engine):
     def __init__(self, g: Arrays, form: Form, eps: float, threads: int, cached: bool) -> None:
         self.form, self.eps, self.cached = form, eps, cached
         sizes = np.add.reduceat(g.cards[g.scope], g.scope_start[:-1]) if len(g.kind) else np.zeros(1)
-        self.threads = threads if float(sizes.sum()) * float(g.cards.mean()) > SERIAL else 1
+        entries = float(sizes.sum()) * float(g.cards.mean())
+        self.effort = entries * form.copies
+        self.teams = Teams(threads if entries > SERIAL else 1)
         ranges = incident_ranges(g)
         self.variables = len(g.cards)
         self.kappa = float(ranges.mean()) / form.copies
@@ -240,10 +230,12 @@ class GeneralEngine(Engine):
         if fresh:
             self.state.dirty[:] = 1
         form = self.form._replace(relax=relax)
-        with few_threads(self.threads):
-            residual, work = general_sweeps(
-                self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch
-            )
+        team = self.teams.choose(self.variables)
+        begin = time.perf_counter()
+        residual, work = general_sweeps(
+            self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch, team
+        )
+        self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, work))
         return residual / self.variables, work / max(1, iterations * self.variables * form.copies)
 
     def _copies(self, flat: Vector) -> Vector:

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import contract
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.graph import Arrays, Kind
 from tightmap.solvers.simplex import simplex_threshold
+from tightmap.sync import meet, together
 
 CYCLIC, STAR, SYMMETRIC = 0, 1, 2
 DECOMPOSITIONS = {"cyclic": CYCLIC, "star": STAR, "symmetric": SYMMETRIC}
@@ -301,21 +301,49 @@ def _residual(state):
     return total
 
 
-@compiled(parallel=True)
-def general_sweeps(g, form, state, rho, eps, iterations, cached, scratch):
-    """Iterations at one rho.  Returns (squared residual of the last one, vectors computed)."""
+@compiled
+def _sweeps(g, form, state, rho, eps, iterations, cached, scratch, work, total, thread, threads, progress):
+    """One thread's share; all meet after every copy, after the multipliers, and when the first has added up."""
     blocks = state.residual.shape[1]
-    work = np.zeros(blocks, np.int64)
-    total = 0.0
+    first, last = blocks * thread // threads, blocks * (thread + 1) // threads
+    met = 0
     for _ in range(iterations):
         if not cached:
-            _touch(state)
+            met += 1
+            if thread == 0:
+                _touch(state)
+            if not meet(progress, thread, threads, met):
+                return
         for d in range(form.copies):
-            for b in prange(blocks):
-                work[b] += _update_block(g, form, state, d, np.int64(b), rho, eps, scratch)
-        for b in prange(blocks):
-            _multiply_block(g, form, state, np.int64(b), rho, eps)
-        total = _residual(state)
-        if total == 0.0:
-            break
-    return total, work.sum()
+            for b in range(first, last):
+                work[b] += _update_block(g, form, state, d, b, rho, eps, scratch)
+            met += 1
+            if not meet(progress, thread, threads, met):
+                return
+        for b in range(first, last):
+            _multiply_block(g, form, state, b, rho, eps)
+        met += 1
+        if not meet(progress, thread, threads, met):
+            return
+        if thread == 0:
+            total[0] = _residual(state)
+        met += 1
+        if not meet(progress, thread, threads, met) or total[0] == 0.0:
+            return
+
+
+def general_sweeps(
+    g: Arrays,
+    form: Form,
+    state: GeneralState,
+    rho: float,
+    eps: float,
+    iterations: int,
+    cached: bool,
+    scratch: int,
+    team: int = 1,
+) -> tuple[float, int]:
+    """Iterations at one rho.  Returns (squared residual of the last one, vectors computed)."""
+    work, total = np.zeros(state.residual.shape[1], np.int64), np.zeros(1)
+    together(team, _sweeps, team, g, form, state, rho, eps, iterations, cached, scratch, work, total)
+    return float(total[0]), int(work.sum())

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
 from tightmap.compiled import compiled, lean
 from tightmap.simd import (
@@ -46,6 +45,7 @@ from tightmap.simd import (
 )
 from tightmap.solvers.admm_few import FEW, few_phase1, few_phase2
 from tightmap.stencil import Stencil
+from tightmap.sync import meet, together
 
 _FUSE = {"contract", "nsz"}
 _DIRECTIONS = [(0, 1), (1, 0), (1, 1), (1, -1)]  # edges are kept at their first end: right, down, and the diagonals
@@ -412,20 +412,44 @@ def _total(state):
     return total
 
 
-@compiled(parallel=True)
-def grid_sweeps(plan, state, rho, relax, eps, iterations, strips, cached):
-    """Iterations at one rho.  Returns (squared residual of the last one, tiles computed in phase 1)."""
+@compiled
+def _sweeps(plan, state, rho, relax, eps, iterations, strips, cached, work, total, thread, threads, progress):
+    """One thread's share; all meet between strips and their edges, after these, and when the first has added up."""
     count = len(strips) - 1
-    work = np.zeros(count, np.int64)
-    total = 0.0
+    first, last = count * thread // threads, count * (thread + 1) // threads
+    met = 0
     for _ in range(iterations):
         if not cached:
-            grid_touch(state)
-        for b in prange(count):
-            work[b] += _strip(plan, state, rho, relax, eps, strips[b], strips[b + 1], False)
-        for b in prange(count):
-            _strip(plan, state, rho, relax, eps, strips[b], strips[b + 1], True)
-        total = _total(state)
-        if total == 0.0:
-            break
-    return total, work.sum()
+            met += 1
+            if thread == 0:
+                grid_touch(state)
+            if not meet(progress, thread, threads, met):
+                return
+        for edges in (False, True):
+            for b in range(first, last):
+                work[b] += _strip(plan, state, rho, relax, eps, strips[b], strips[b + 1], edges)
+            met += 1
+            if not meet(progress, thread, threads, met):
+                return
+        if thread == 0:
+            total[0] = _total(state)
+        met += 1
+        if not meet(progress, thread, threads, met) or total[0] == 0.0:
+            return
+
+
+def grid_sweeps(
+    plan: GridPlan,
+    state: GridState,
+    rho: np.floating,
+    relax: np.floating,
+    eps: np.floating,
+    iterations: int,
+    strips: npt.NDArray[np.int64],
+    cached: bool,
+    team: int,
+) -> tuple[float, int]:
+    """Iterations at one rho.  Returns (squared residual of the last one, tiles computed in phase 1)."""
+    work, total = np.zeros(len(strips) - 1, np.int64), np.zeros(1)
+    together(team, _sweeps, team, plan, state, rho, relax, eps, iterations, strips, cached, work, total)
+    return float(total[0]), int(work.sum())

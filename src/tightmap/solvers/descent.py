@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 
+from tightmap import parallel
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays, Graph
 from tightmap.solvers import segment as kernels
@@ -65,18 +64,14 @@ class Descent:
         self.factor_blocks = (graph.m + kernels.BLOCK - 1) // kernels.BLOCK
         self.points = sample_points(self.order)
         self.count = 0
-        threads = 1 if size < SMALL else numba.get_num_threads()
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.threads = threads
+        self.small = size < SMALL
 
     def _run(self, kernel: Callable[..., None], blocks: int, *arguments: Any) -> None:
-        """A kernel on all blocks: kernels release the interpreter lock, so plain threads share them."""
-        if self.pool is None:
+        """A kernel on all blocks."""
+        if self.small:
             kernel(0, blocks, *arguments)
-            return
-        pieces = min(blocks, 4 * self.threads)
-        cuts = [blocks * k // pieces for k in range(pieces + 1)]
-        list(self.pool.map(lambda k: kernel(cuts[k], cuts[k + 1], *arguments), range(pieces)))
+        else:
+            parallel.run(kernel, blocks, *arguments)
 
     # --------------------------------------------------------------------------------------------- one start
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import prange
 
+from tightmap import parallel
 from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, energy, lower_bound, message_offsets
+from tightmap.energy import BLOCK, blocks, energy, lower_bound, message_offsets
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
@@ -38,59 +38,57 @@ from tightmap.solvers.forest_cover import Cover, forest_cover
 EVERY = 10  # iterations between two bounds and two polished labellings
 
 
-@compiled(parallel=True)
-def _beliefs(g, rho, messages, at, beliefs, labels):
-    """b_i of every variable, and its best label."""
-    n = len(g.cards)
-    for block in prange((n + BLOCK - 1) // BLOCK):
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            o, c = g.offset[i], g.cards[i]
+@compiled
+def _beliefs(first, last, g, rho, messages, at, beliefs, labels):
+    """b_i of every variable of some blocks, and its best label."""
+    for i in range(first * BLOCK, min(len(g.cards), last * BLOCK)):
+        o, c = g.offset[i], g.cards[i]
+        for s in range(c):
+            beliefs[o + s] = g.unary[o + s]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = g.adj_factor[a]
+            m = at[g.scope_start[f] + g.adj_pos[a]]
             for s in range(c):
-                beliefs[o + s] = g.unary[o + s]
-            for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
-                m = at[g.scope_start[f] + g.adj_pos[a]]
-                for s in range(c):
-                    beliefs[o + s] += rho[f] * messages[m + s]
-            best = 0
-            for s in range(1, c):
-                if beliefs[o + s] < beliefs[o + best]:
-                    best = s
-            labels[i] = best
+                beliefs[o + s] += rho[f] * messages[m + s]
+        best = 0
+        for s in range(1, c):
+            if beliefs[o + s] < beliefs[o + best]:
+                best = s
+        labels[i] = best
 
 
-@compiled(parallel=True)
-def _send(g, rho, beliefs, messages, at, damping, scratch, change, level):
-    """New messages of all factors; change is the largest step of each block, level the sum of |message|."""
+@compiled
+def _send(first, last, g, rho, beliefs, messages, at, damping, scratch, change, level):
+    """New messages of some blocks of factors; change is the largest step of each, level the sum of |message|."""
     m = len(g.kind)
-    for block in prange(len(change)):
-        work = np.empty(scratch)
-        out = np.empty(scratch)
-        inner = np.empty(scratch)
-        start = np.empty(128, np.int64)
+    work = np.empty(scratch)
+    out = np.empty(scratch)
+    inner = np.empty(scratch)
+    start = np.empty(128, np.int64)
+    for block in range(first, last):
         largest = 0.0
         total = 0.0
         for f in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
-            first = g.scope_start[f]
-            k = g.scope_start[f + 1] - first
-            base = at[first]
-            if at[first + k] - base > len(inner):
-                inner = np.empty(at[first + k] - base)
+            begin = g.scope_start[f]
+            k = g.scope_start[f + 1] - begin
+            base = at[begin]
+            if at[begin + k] - base > len(inner):
+                inner = np.empty(at[begin + k] - base)
             for p in range(k):
-                i = g.scope[first + p]
-                start[p] = at[first + p] - base
+                i = g.scope[begin + p]
+                start[p] = at[begin + p] - base
                 for s in range(g.cards[i]):
-                    inner[start[p] + s] = rho[f] * (beliefs[g.offset[i] + s] - messages[at[first + p] + s])
+                    inner[start[p] + s] = rho[f] * (beliefs[g.offset[i] + s] - messages[at[begin + p] + s])
             for p in range(k):
-                c = g.cards[g.scope[first + p]]
+                c = g.cards[g.scope[begin + p]]
                 minmarg(g, f, p, inner, start, out, work)
                 low = out[0]
                 for s in range(1, c):
                     low = min(low, out[s])
                 for s in range(c):
-                    old = messages[at[first + p] + s]
+                    old = messages[at[begin + p] + s]
                     new = damping * old + (1.0 - damping) * (out[s] - low) / rho[f]
-                    messages[at[first + p] + s] = new
+                    messages[at[begin + p] + s] = new
                     largest = max(largest, abs(new - old))
                     total += abs(new)
         change[block] = largest
@@ -192,15 +190,15 @@ class TRBP(Solver):
             messages = given / np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
         beliefs, labels = np.empty(len(graph.arrays.unary)), np.zeros(graph.n, dtype=np.int64)
         state = State(graph, cover, at, messages, beliefs, labels, workspace(graph.arrays))
-        _beliefs(graph.arrays, cover.rho, messages, at, beliefs, labels)
+        parallel.run(_beliefs, blocks(graph.n), graph.arrays, cover.rho, messages, at, beliefs, labels)
         return state
 
     def step(self, state: State) -> Progress:
         graph, g, rho = state.graph, state.graph.arrays, state.cover.rho
-        blocks = (graph.m + BLOCK - 1) // BLOCK
-        change, level = np.zeros(blocks), np.zeros(blocks)
-        _send(g, rho, state.beliefs, state.messages, state.at, self.damping, state.scratch, change, level)
-        _beliefs(g, rho, state.messages, state.at, state.beliefs, state.labels)
+        change, level = np.zeros((2, blocks(graph.m)))
+        messages, beliefs, at = state.messages, state.beliefs, state.at
+        parallel.run(_send, len(change), g, rho, beliefs, messages, at, self.damping, state.scratch, change, level)
+        parallel.run(_beliefs, blocks(graph.n), g, rho, messages, at, beliefs, state.labels)
         state.iteration += 1
         moved = float(change.max()) * len(state.messages) / max(1e-300, float(level.sum()))
         progress = Progress(info={"change": moved})

@@ -83,9 +83,6 @@ class GeneralEngine:
     def expand(self) -> FloatArray:
         return general.expanded_messages(self.graph, self.sweeper)
 
-    def close(self) -> None:
-        self.crew.close()
-
 
 class GridEngine:
     """A 4-connected grid with one table of differences."""
@@ -157,9 +154,6 @@ class GridEngine:
         slots[right] = images[0][ends[right, 0]]
         slots[~right] = images[1][ends[~right, 0]]
         return twin.expand()
-
-    def close(self) -> None:
-        self.crew.close()
 
 
 def grid_stencil(graph: Graph) -> Stencil | None:
@@ -278,7 +272,6 @@ class TRWS(Solver):
         if state.certified_at < state.iteration:
             raw, error = engine.iterate(1, False, True)
             bound = max(bound, certify(graph, graph.constant + raw, error))
-        engine.close()
         kind = "grid" if isinstance(engine, GridEngine) else "general"
         note = f"{kind} engine, {engine.crew.threads} thread{'s' * (engine.crew.threads > 1)}"
         return Final(labels=labels, bound=bound, state=Dual(graph, engine.expand), note=note)

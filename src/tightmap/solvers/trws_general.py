@@ -121,8 +121,8 @@ def _make(EXOTIC):
             b = chunk // sweeper.block
             if b % threads != thread:
                 continue
-            if threads > 1 and get(need, chunk) > 0:
-                wait_for(progress, 8 * (b - 1), get(need, chunk))
+            if threads > 1 and get(need, chunk) > 0 and not wait_for(progress, 8 * (b - 1), get(need, chunk)):
+                return
             energy = 0.0
             bound = 0.0
             size = 0.0

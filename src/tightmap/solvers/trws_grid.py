@@ -358,8 +358,8 @@ def sweep(grid, forward, rounding, energies, thread, threads, progress):
         before = p - 1 if forward else p + 1
         for done in range(0, grid.steps, CHUNK):
             end = min(done + CHUNK, grid.steps)
-            if threads > 1 and turn > 0:
-                wait_for(progress, before * LANES, min(end + LANES - 1, grid.steps))
+            if threads > 1 and turn > 0 and not wait_for(progress, before * LANES, min(end + LANES - 1, grid.steps)):
+                return
             if forward:
                 forward_steps(grid, p, done, end, rounding, energies, a, b, rise_a, rise_b)
             else:

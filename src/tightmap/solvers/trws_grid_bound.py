@@ -141,8 +141,8 @@ def bound_sweep(grid, unary, profile, sums, rows, thread, threads, progress):
         up[:] = 0.0
         for done in range(0, grid.steps, CHUNK):
             end = min(done + CHUNK, grid.steps)
-            if threads > 1 and turn > 0:
-                wait_for(progress, (p + 1) * LANES, min(end + LANES - 1, grid.steps))
+            if threads > 1 and turn > 0 and not wait_for(progress, (p + 1) * LANES, min(end + LANES - 1, grid.steps)):
+                return
             first, last = grid.steps - end, grid.steps - done
             bound_steps(grid, unary, profile, p, first, last, sums, below, above, a, b, left, up, rise_a, rise_b, theta)
             publish(progress, p * LANES, end)
