@@ -144,24 +144,24 @@ def finite_products(weights: FloatArray, costs: FloatArray, what: str) -> FloatA
     return products
 
 
-def add_costs(total: FloatArray, entries: IntArray | slice, costs: FloatArray, once: bool, what: str) -> None:
-    """Add costs to some entries, in place; ``once``: none of them is listed several times.
+def add_costs(total: FloatArray, entries: IntArray | None, costs: FloatArray, once: bool, what: str) -> None:
+    """Add costs to some entries (None: to all), in place; ``once``: none of them is listed several times.
 
     Finite costs whose sum overflows would become a hard constraint that nobody asked for: refused, nothing is added.
     """
-    before = total[entries].copy()
+    where: IntArray | slice = slice(None) if entries is None else entries
+    before = total[where].copy()
     with np.errstate(over="ignore"):
-        if once:
-            total[entries] += costs
+        if entries is None or once:
+            total[where] += costs
         else:
             np.add.at(total, entries, costs)
-    after = total[entries]
+    after = total[where]
     if np.isfinite(after.max(initial=0.0)) and np.isfinite(after.min(initial=0.0)):
         return
     lost = ~np.isfinite(after) & np.isfinite(before) & np.isfinite(costs)
-    if lost.any() and not once:
-        places = np.arange(len(total))[entries]
-        lost &= ~np.isin(places, places[np.isinf(costs)])
+    if entries is not None and not once and lost.any():
+        lost &= ~np.isin(entries, entries[np.isinf(costs)])
     if lost.any():
-        total[entries] = before
+        total[where] = before
         raise ModelError(f"{what} add up to more than a number can hold")

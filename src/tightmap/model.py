@@ -186,7 +186,7 @@ class Model:
         if nodes is None and self._unaries is None:
             self._unaries, self._owned = flat.copy(), True
         elif nodes is None:
-            add_costs(self._own_unaries(), slice(None), flat, True, what)
+            add_costs(self._own_unaries(), None, flat, True, what)
         else:
             starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
             once = len(np.unique(index)) == len(index)

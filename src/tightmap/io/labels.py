@@ -27,6 +27,8 @@ def read_labels_from(source: Source) -> IntArray:
     """Labels of all variables: a result file, an .npy array, or integers separated by blanks."""
     if source.suffix == ".npy":
         array = read_npy(source.data, "the array")
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
         if array.dtype.kind == "f" and (np.floor(array) == array).all() and np.abs(array).max(initial=0.0) < 2**31:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":
