@@ -147,13 +147,13 @@ def test_bombs(tmp_path, name, monkeypatch):
     read = {"m.evid": tio.read_evidence, "m.MPE": tm.read_labels}.get(name, tm.read)
     for suffix, data in packed.items():
         path = put(tmp_path / (name + suffix), data)
-        with at_most(6), pytest.raises(tm.ModelError, match=r"more than 500 times as many.*unpack the file first"):
+        with at_most(10), pytest.raises(tm.ModelError, match=r"more than 500 times as many.*unpack the file first"):
             read(path)
 
 
 def test_a_large_bomb(tmp_path):
-    path = put(tmp_path / "m.uai.gz", gzip.compress(b"\0" * (128 * MIB), 1))
-    with at_most(60):
+    path = put(tmp_path / "m.uai.gz", gzip.compress(b"\0" * (100 * MIB), 6))
+    with at_most(80):
         refused(path, "more than 500 times as many")
 
 
@@ -202,7 +202,7 @@ def test_what_is_not_a_regular_file(tmp_path):
             "socket": "a socket, expected a regular file",
             "folder": "a folder, expected a file",
             "broken": "no such file",
-            "loop": "cannot be read",
+            "loop": r"cannot be read",
         }.items():
             refused(tmp_path / f"{name}.uai", match)
             for suffix in (".h5", ".npz", ".uai.gz", ".MPE", ".evid", ".npy"):

@@ -38,7 +38,7 @@ from tightmap.memory import require
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UNARY_ENTRIES = 1 << 22  # unary costs of shared tables that are written out at a time
+UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
 SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
 
 

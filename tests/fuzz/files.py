@@ -66,15 +66,17 @@ class Child:
 
     def end(self) -> str:
         """End the process; what is known about how it went."""
-        code = self.process.poll()
-        if code is None:
-            self.process.kill()
-        self.process.wait()
-        self.listener.join()
         assert self.process.stdin is not None and self.process.stdout is not None
-        for stream in (self.process.stdin, self.process.stdout):
-            with contextlib.suppress(OSError):  # what was written last never reached the child
-                stream.close()
+        with contextlib.suppress(OSError):  # what was written last may never have reached the child
+            self.process.stdin.close()
+        try:
+            code: int | None = self.process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+            self.process.kill()
+            self.process.wait()
+        self.listener.join()
+        self.process.stdout.close()
         self.errors.seek(0)
         said = self.errors.read().decode("utf-8", "replace").strip().splitlines()
         self.errors.close()
@@ -88,8 +90,7 @@ def make_case(found: dict[str, Seed], seed: int, case: int) -> tuple[str, bytes]
     names = list(found)
     name = names[case % len(names)]
     partner = found[names[int(rng.integers(len(names)))]]
-    other = partner.build(partner.arrays) if partner.build else partner.text
-    return name, damaged(found[name], other, rng)
+    return name, damaged(found[name], partner.intact(), rng)
 
 
 def fuzz_files(seconds: float, seed: int, out: Path, cases: int | None = None) -> dict[str, int]:

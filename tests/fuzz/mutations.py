@@ -78,6 +78,15 @@ class Seed:
     packed: str = ""
     options: dict[str, object] = field(default_factory=dict)
 
+    def intact(self) -> bytes:
+        """The file as it should be."""
+        return self.pack(self.build(self.arrays) if self.build else self.text)
+
+    def pack(self, data: bytes) -> bytes:
+        """Content, compressed if that is asked for."""
+        packers = {"": bytes, "gz": lambda d: gzip.compress(d, mtime=0), "bz2": bz2.compress, "xz": lzma.compress}
+        return packers[self.packed](data)
+
 
 def rich_model() -> tm.Model:
     """A factor of every kind."""
@@ -166,7 +175,7 @@ def damaged(seed: Seed, other: bytes, rng: np.random.Generator) -> bytes:
             data = _damage_text(data, other, rng)
         rough = False
     if seed.packed:
-        data = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[seed.packed](data)
+        data = seed.pack(data)
         rough = rng.random() < 0.4
     return _damage_bytes(data, other, rng) if rough else data
 

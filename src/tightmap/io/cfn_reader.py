@@ -12,6 +12,7 @@ from tightmap.errors import ModelError
 from tightmap.graph import FloatArray, IntArray
 from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs, table_size, thresholds
 from tightmap.io.source import check_entries, check_labels
+from tightmap.io.tokens import printable
 from tightmap.memory import require
 from tightmap.model import Model
 
@@ -40,7 +41,7 @@ class Reader:
         index = self.at if at is None else at
         match = next(itertools.islice(_TOKEN.finditer(self.data), index, None), None)
         byte = match.start() if match else len(self.data)
-        got = f"'{self.tokens[index][:40]}'" if index < len(self.tokens) else "the end of the file"
+        got = printable(self.tokens[index].encode("latin-1")) if index < len(self.tokens) else "the end of the file"
         line = self.data.count(b"\n", 0, byte) + 1
         raise ModelError(f"token {index + 1} (line {line}, byte {byte}): expected {expected}, got {got}")
 
@@ -159,7 +160,7 @@ class Reader:
                 self.value_names.append(None)
                 cards.append(int(text))
             if name in self.names:
-                self.fail(f"a new name, '{name[:40]}' is taken", self.at - 1)
+                self.fail(f"a new name, {printable(name.encode('latin-1'))} is taken", self.at - 1)
             self.names[name] = len(cards) - 1
         self.at += 1
         self.cards = np.array(cards, dtype=np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 from tightmap.errors import ModelError
 from tightmap.graph import FloatArray, IntArray
 from tightmap.io.source import MAX_BYTES, FormatWarning, Source, check_total
-from tightmap.io.tokens import group_rows
+from tightmap.io.tokens import group_rows, printable
 from tightmap.memory import require
 from tightmap.model import Model
 
@@ -55,8 +55,8 @@ class _Rows:
         good &= (whole < 2**31).all(axis=1)
         if not good.all():
             row = int(np.argmin(good))
-            shown = b" ".join(texts[row * width : (row + 1) * width])[:60].decode("ascii", "backslashreplace")
-            raise ModelError(f"line {self.lines[row]}: expected indices and a finite cost, got '{shown}'")
+            got = printable(b" ".join(texts[row * width : (row + 1) * width]))
+            raise ModelError(f"line {self.lines[row]}: expected indices and a finite cost, got {got}")
         self.parts.append(numbers)
         self.texts, self.lines = [], []
 
@@ -71,11 +71,13 @@ def _parse(data: bytes) -> dict[bytes, FloatArray]:
             continue
         kind = fields[0]
         if kind not in _FIELDS or len(fields) != 1 + _FIELDS[kind]:
-            shown = line.strip()[:40].decode("ascii", "backslashreplace")
-            raise ModelError(f"line {number}: expected 'p' or 'a' with 4 numbers or 'e' with 3, got '{shown}'")
+            got = printable(line.strip())
+            raise ModelError(f"line {number}: expected 'p' or 'a' with 4 numbers or 'e' with 3, got {got}")
         headers += kind == b"p"
         if not headers:
-            raise ModelError(f"line {number}: expected the line 'p left right assignments edges' first, got '{kind!r}'")
+            raise ModelError(
+                f"line {number}: expected the line 'p left right assignments edges' first, got {printable(kind)}"
+            )
         rows[kind].add(fields[1:], number)
     if headers != 1:
         raise ModelError(f"expected one line 'p left right assignments edges', got {headers}")

@@ -47,6 +47,8 @@ def _result(data: bytes) -> IntArray:
     """The last solution of an MPE or MAP result file: ``n v0 ... v(n-1)``, perhaps behind the number of samples."""
     tokens = Tokens(data, mixed=True)
     words = np.flatnonzero(np.isnan(tokens.values))
+    if not len(words):  # "inf" and the like begin with a letter too
+        tokens.fail(0, "a label, or the word MPE or MAP")
     for w in words:
         text = tokens.text(int(w)).upper()
         if text not in (b"MPE", b"MAP", b"-BEGIN-"):

@@ -20,7 +20,7 @@ from tightmap.graph import FloatArray, IntArray
 from tightmap.io.expand import binary_quadratic
 from tightmap.io.maxcut import read_edges
 from tightmap.io.source import Source, check_total, finite_sum
-from tightmap.io.tokens import Tokens
+from tightmap.io.tokens import Tokens, printable
 from tightmap.memory import require
 from tightmap.model import Model
 
@@ -117,7 +117,7 @@ class _Triples:
         except ValueError:
             weight = np.nan
         if found is None or not np.isfinite(weight):
-            raise ModelError(f"line {number}: expected 'i j weight', got '{line.strip()[:40]}'")
+            raise ModelError(f"line {number}: expected 'i j weight', got {printable(line.strip().encode('latin-1'))}")
         self.numbers.extend((int(found[1]), int(found[2])))
         self.weights.append(weight)
         self.lines.append(number)
@@ -163,7 +163,7 @@ def _number(text: str, line: int) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise ModelError(f"line {line}: expected a finite number, got '{text[:40]}'")
+        raise ModelError(f"line {line}: expected a finite number, got {printable(text.encode('latin-1'))}")
     return value
 
 

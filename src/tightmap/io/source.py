@@ -31,7 +31,7 @@ MAX_ENTRIES = 50_000_000  # table entries that reading or writing may add by exp
 MAX_ARITY = 127  # variables of a factor, as in Model
 AXES = 32  # of an array in every release of NumPy; factors of more variables drop those with one label
 
-SMALL_CONTENT = 32 << 20  # what any compressed file may expand to
+SMALL_CONTENT = 64 << 20  # what any compressed file may expand to
 EXPANSION = 500  # beyond that, at most so many times the packed size: repetitive tables reach 100 or 200
 FEW_LABELS = 1 << 23  # what any file may declare without describing it
 LABELS_PER_BYTE = 100  # a larger number needs content to go with it

@@ -90,8 +90,7 @@ class Tokens:
             )
         start = int(self.starts[index])
         if got is None:
-            shown = self.text(index)[:40].decode("ascii", "backslashreplace")
-            got = f"'{shown}'"
+            got = printable(self.text(index))
         raise ModelError(f"token {index + 1} (line {self._line(start)}, byte {start}): expected {expected}, got {got}")
 
     def _line(self, byte: int) -> int:
@@ -151,6 +150,11 @@ class Tokens:
         """Everything must have been read."""
         if self.at < len(self):
             self.fail(self.at, "the end of the file")
+
+
+def printable(text: bytes) -> str:
+    """Some bytes of a file for a message: in quotes, not too long, without characters that move the cursor."""
+    return f"'{ascii(text[:40].decode('latin-1'))[1:-1]}'"
 
 
 def _blank_comments(data: bytes, comment: bytes) -> bytes:
