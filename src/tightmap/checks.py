@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
+from tightmap.factors.block import weighted
 from tightmap.graph import FloatArray, IntArray
 
 
@@ -88,3 +90,78 @@ def check_limits(limit: npt.ArrayLike, m: int, what: str) -> FloatArray:
     if array.shape != (m,) or (m and array.min() < 0):
         raise ModelError(f"{what}: limit: expected a number or {m} numbers, none negative, got {array.shape}")
     return array
+
+
+def evidence_pairs(evidence: Any) -> tuple[IntArray, IntArray]:
+    """Variables and labels of evidence: {variable: label}, pairs, or an (m, 2) array of integers."""
+    expected = "evidence: expected {variable: label} or pairs (variable, label) of integers"
+    if isinstance(evidence, np.ndarray):
+        pairs = evidence.reshape(0, 2).astype(np.int64) if evidence.size == 0 else evidence
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+            raise ModelError(f"{expected}, got an array of shape {pairs.shape}, {pairs.dtype}")
+    else:
+        try:
+            listed = list(evidence.items() if hasattr(evidence, "items") else evidence)
+        except TypeError:
+            raise ModelError(f"{expected}, got {type(evidence).__name__}") from None
+        found = []
+        for pair in listed:
+            try:
+                variable, label = pair
+                found.append((operator.index(variable), operator.index(label)))
+            except (TypeError, ValueError):
+                raise ModelError(f"{expected}, got {pair!a:.60}") from None
+        try:
+            pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        except OverflowError:
+            raise ModelError(f"{expected}, got one of more than 64 bits") from None
+    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+
+
+def check_evidence(evidence: Any, cards: IntArray) -> tuple[IntArray, IntArray]:
+    """The same for a model with these label counts."""
+    nodes, labels = evidence_pairs(evidence)
+    wrong = (nodes < 0) | (nodes >= len(cards))
+    if wrong.any():
+        raise ModelError(
+            f"evidence: variable {int(nodes[np.argmax(wrong)])} does not exist (the model has {len(cards)})"
+        )
+    wrong = (labels < 0) | (labels >= cards[nodes])
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ModelError(
+            f"evidence: variable {int(nodes[i])} has labels 0..{int(cards[nodes[i]]) - 1}, got {int(labels[i])}"
+        )
+    return nodes, labels
+
+
+def finite_products(weights: FloatArray, costs: FloatArray, what: str) -> FloatArray:
+    """weights * costs, +inf only where a cost is: an overflow would become a hard constraint that nobody asked for."""
+    with np.errstate(over="ignore"):
+        products = weighted(weights, costs)
+    if (~np.isfinite(products) & np.isfinite(costs)).any():
+        raise ModelError(f"{what}: a product is more than a number can hold")
+    return products
+
+
+def add_costs(total: FloatArray, entries: IntArray | None, costs: FloatArray, once: bool, what: str) -> None:
+    """Add costs to some entries (None: to all), in place; ``once``: none of them is listed several times.
+
+    Finite costs whose sum overflows would become a hard constraint that nobody asked for: refused, nothing is added.
+    """
+    where: IntArray | slice = slice(None) if entries is None else entries
+    before = total[where].copy()
+    with np.errstate(over="ignore"):
+        if entries is None or once:
+            total[where] += costs
+        else:
+            np.add.at(total, entries, costs)
+    after = total[where]
+    if np.isfinite(after.max(initial=0.0)) and np.isfinite(after.min(initial=0.0)):
+        return
+    lost = ~np.isfinite(after) & np.isfinite(before) & np.isfinite(costs)
+    if entries is not None and not once and lost.any():
+        lost &= ~np.isin(entries, entries[np.isinf(costs)])
+    if lost.any():
+        total[where] = before
+        raise ModelError(f"{what} add up to more than a number can hold")

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.checks import check_costs, check_labels, check_limits, check_scopes, check_variables, check_weights
+from tightmap.checks import (
+    add_costs,
+    check_costs,
+    check_evidence,
+    check_labels,
+    check_limits,
+    check_scopes,
+    check_variables,
+    check_weights,
+    finite_products,
+)
 from tightmap.errors import ModelError
-from tightmap.factors.block import PART, Block, weighted
+from tightmap.factors.block import PART, Block
 from tightmap.factors.dense import DenseBlock
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
 from tightmap.factors.pn_potts import PnPottsBlock
@@ -27,6 +37,9 @@ from tightmap.memory import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
+SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
 
 
 class Model:
@@ -50,14 +63,17 @@ class Model:
             raise ModelError(f"cardinalities: variable {i} has {int(cards[i])} labels, at least 1 is needed")
         if len(cards) and (int(cards.max()) >= 2**31 or len(cards) >= 2**31):
             raise ModelError("cardinalities: more than 2^31 variables or labels")
-        require(8.0 * float(cards.sum(dtype=np.float64)), f"a model of {len(cards)} variables")
+        labels = float(cards.sum(dtype=np.float64))
+        require(8.0 * labels + 32.0 * len(cards), f"a model of {len(cards)} variables and {labels:.0f} labels")
         self.cardinalities: IntArray = cards.astype(np.int64)
-        self.offset: IntArray = np.concatenate(([0], np.cumsum(self.cardinalities)))
+        self.offset: IntArray = np.zeros(len(cards) + 1, dtype=np.int64)
+        np.cumsum(self.cardinalities, out=self.offset[1:])
         self.constant = 0.0
         self.grid_shape: tuple[int, int] | None = None
         self.blocks: list[Block] = []
         self.clamped: IntArray = np.full(len(cards), -1, dtype=np.int64)
         self._unaries: FloatArray | None = None  # flat; None while all are zero
+        self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
         self._graph: Graph | None = None
 
     @classmethod
@@ -109,6 +125,16 @@ class Model:
         """
         if self._unaries is None:
             self._unaries = np.zeros(int(self.offset[-1]))
+        self._owned = False
+        return self._unaries
+
+    def _own_unaries(self) -> FloatArray:
+        """The array behind ``unaries``, to be written in place: a copy if somebody may hold the present one."""
+        if self._unaries is None:
+            self._unaries = np.zeros(int(self.offset[-1]))
+        elif not self._owned:
+            self._unaries = self._unaries.copy()
+        self._owned = True
         return self._unaries
 
     def edges(self, neighbours: int = 4) -> IntArray:
@@ -127,7 +153,10 @@ class Model:
 
     def add_constant(self, cost: float) -> None:
         """Add a number to the energy of every labelling."""
-        self.constant += float(check_costs(cost, "constant"))
+        more = float(check_costs(cost, "constant").reshape(()))
+        if not np.isfinite(self.constant + more) and np.isfinite(self.constant) and np.isfinite(more):
+            raise ModelError("constant: the constants add up to more than a number can hold")
+        self.constant += more
         self._graph = None
 
     def add_unaries(self, costs: Any, nodes: npt.ArrayLike | None = None) -> None:
@@ -159,20 +188,14 @@ class Model:
                 if row.shape != (c,):
                     raise ModelError(f"{what}: variable {int(i)} has {int(c)} labels, got a shape of {row.shape}")
             flat = np.concatenate(rows) if rows else np.zeros(0)
-        if nodes is None:
-            if self._unaries is None:
-                self._unaries = flat.copy()
-            else:
-                self._unaries = self._unaries + flat  # a new array: a Graph may share the old one
+        if nodes is None and self._unaries is None:
+            self._unaries, self._owned = flat.copy(), True
+        elif nodes is None:
+            add_costs(self._own_unaries(), None, flat, True, what)
         else:
-            total = np.zeros(int(self.offset[-1])) if self._unaries is None else self._unaries.copy()
             starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
-            entries = starts + np.arange(len(flat))
-            if len(np.unique(index)) == len(index):
-                total[entries] += flat
-            else:  # costs of a variable that is listed several times add up
-                np.add.at(total, entries, flat)
-            self._unaries = total
+            once = len(np.unique(index)) == len(index)
+            add_costs(self._own_unaries(), starts + np.arange(len(flat)), flat, once, what)
         self._graph = None
 
     def add_factors(self, scopes: npt.ArrayLike, tables: Any, weights: npt.ArrayLike | None = None) -> None:
@@ -219,12 +242,31 @@ class Model:
         if m and (w < 0).any() and np.isinf(table).any():
             raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
         if k == 0:
-            self.add_constant(float(weighted(w, table.reshape(-1)[rows]).sum()))
+            costs = finite_products(w, table.reshape(-1)[rows], f"{what}: weights and tables")
+            with np.errstate(over="ignore"):
+                total = float(costs.sum())
+            if np.isinf(total) and np.isfinite(costs).all():
+                raise ModelError(f"{what}: the constants add up to more than a number can hold")
+            self.add_constant(total)
         elif k == 1:
-            values = weighted(w[:, None], table[rows])
-            self.add_unaries(values if m else np.zeros((0, 1)), nodes=scope[:, 0])
+            self._add_unary_factors(scope[:, 0], table, rows, w)
         else:
             self._append(DenseBlock(scope, w, table, rows.astype(np.int64)))
+
+    def _add_unary_factors(self, nodes: IntArray, tables: FloatArray, rows: IntArray, weights: FloatArray) -> None:
+        """Some factors at a time: a table that many factors share must not be written out for all of them at once."""
+        step = max(1, UNARY_ENTRIES // max(tables.shape[1], 1))
+        held = self._unaries, self._owned
+        if len(nodes) > step:
+            self._owned = False  # the present array stays as it is, in case a later part fails
+        try:
+            for begin in range(0, len(nodes), step):
+                some = slice(begin, begin + step)
+                costs = finite_products(weights[some, None], tables[rows[some]], "add_factors: weights and tables")
+                self.add_unaries(costs, nodes[some])
+        except ModelError:
+            self._unaries, self._owned = held
+            raise
 
     def add_potts(self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
         """weights[c] * [a != b] on (m, 2) edges; label counts of the two ends may differ."""
@@ -304,8 +346,8 @@ class Model:
         what = "add_sparse"
         index = self._scopes(scopes, what)
         m, k = index.shape
-        if k < 2:
-            raise ModelError(f"{what}: scopes need at least 2 variables, got {k}")
+        if not 2 <= k <= SPARSE_ARITY:
+            raise ModelError(f"{what}: scopes need 2 to {SPARSE_ARITY} variables, got {k}")
         shape = self.cardinalities[index[0]] if m else np.ones(k, dtype=np.int64)
         if m and (self.cardinalities[index] != shape).any():
             raise ModelError(f"{what}: all scopes of one call must have the same label counts")
@@ -357,16 +399,17 @@ class Model:
 
     def clamp(self, evidence: Mapping[int, int] | Iterable[tuple[int, int]]) -> None:
         """Fix variables to labels (evidence).  Labellings that disagree have infinite energy."""
-        pairs = list(evidence.items()) if hasattr(evidence, "items") else list(evidence)
+        nodes, labels = check_evidence(evidence, self.cardinalities)
         clamped = self.clamped.copy()
-        for i, s in pairs:
-            if not 0 <= i < self.num_variables:
-                raise ModelError(f"evidence: variable {i} does not exist (the model has {self.num_variables})")
-            if not 0 <= s < self.cardinalities[i]:
-                raise ModelError(f"evidence: variable {i} has labels 0..{int(self.cardinalities[i]) - 1}, got {s}")
-            if clamped[i] >= 0 and clamped[i] != s:
-                raise ModelError(f"evidence: variable {i} is given both {int(clamped[i])} and {s}")
-            clamped[i] = s
+        before = clamped[nodes]
+        clamped[nodes] = labels
+        for given in (before, clamped[nodes]):  # what was fixed earlier, and what the same evidence says elsewhere
+            clash = (given >= 0) & (given != labels)
+            if clash.any():
+                i = int(np.argmax(clash))
+                raise ModelError(
+                    f"evidence: variable {int(nodes[i])} is given both {int(given[i])} and {int(labels[i])}"
+                )
         self.clamped = clamped
         self._graph = None
 
@@ -392,6 +435,9 @@ class Model:
         if self._graph is None:
             from tightmap.canonical import build_graph
 
+            n, labels = self.num_variables, float(self.offset[-1])
+            blocks = sum(b.nbytes for b in self.blocks)
+            require(8.0 * labels + 80.0 * n + blocks, f"the graph of {n} variables and {labels:.0f} labels")
             self._graph = build_graph(self)
         return self._graph
 
