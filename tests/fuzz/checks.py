@@ -37,7 +37,6 @@ CHECKS: dict[str, str] = {
     "feasible is right": "result.feasible is (result.energy < inf)",
     "bound not above the optimum": "result.lower_bound <= optimum + rounding",
     "bound not above the energy": "result.lower_bound <= result.energy",
-    "gap is right": "result.gap >= 0.0 and (result.gap == 0.0 or result.status is not OPTIMAL)",
     "OPTIMAL is optimal": "result.status is not OPTIMAL or (optimum < inf and result.energy <= optimum + tolerance)",
     "INFEASIBLE is infeasible": "result.status is not INFEASIBLE or optimum == inf",
     "iterations within the limit": "result.iterations <= limit",

@@ -102,6 +102,12 @@ class Lane:
         return where
 
 
+def busy_machine() -> float:
+    """How many times longer everything takes because others use the machine too."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 1.0
+    return max(1.0, load / (os.cpu_count() or 1))
+
+
 class Parent:
     def __init__(self, plan: Plan, out: Path, processes: int = 2, hang: float = 30.0) -> None:
         self.plan, self.out, self.hang = plan, out, hang
@@ -125,7 +131,7 @@ class Parent:
                 for lane in busy:
                     if lane.connection in ready:
                         self._listen(lane)
-                    elif lane.quiet() > (START if lane.fresh else self.hang):
+                    elif lane.quiet() > (START if lane.fresh else self.hang) * busy_machine():
                         self._died(lane, f"no answer for {self.hang:g} s")
         finally:
             for lane in self.lanes:

@@ -63,14 +63,14 @@ class Outcome:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def random_trials(seed: int, case: int, methods: list[str]) -> list[Trial]:
-    """Two trials a method: a plain one, and one of another kind.  Those of a method do not depend on the others."""
+def random_trials(seed: int, case: int, methods: list[str], count: int = 2) -> list[Trial]:
+    """A plain trial of every method and others of other kinds; those of a method do not depend on the other methods."""
     trials = []
     for method in methods:
         rng = np.random.default_rng([seed, case, zlib.crc32(method.encode())])
         trials.append(random_trial(rng, method, "plain"))
-        kinds = KINDS[1:] + tuple(TWINS)
-        trials.append(random_trial(rng, method, str(rng.choice(kinds))))
+        for _ in range(count - 1):
+            trials.append(random_trial(rng, method, str(rng.choice(KINDS[1:] + tuple(TWINS)))))
     return trials
 
 

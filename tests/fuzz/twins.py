@@ -35,7 +35,7 @@ class Twin:
 
 def scaled(recipe: Recipe, rng: Rng) -> Twin:
     """All costs multiplied by one positive number, often a power of two, which rounds nothing."""
-    size = Oracle(recipe).size
+    size = max(Oracle(recipe).size, _largest(recipe))
     if rng.random() < 0.6:
         factor = 2.0 ** float(rng.choice(POWERS))
     else:
@@ -49,6 +49,19 @@ def scaled(recipe: Recipe, rng: Rng) -> Twin:
         for (_, a), (_, b) in zip(tables(recipe), tables(twin), strict=True)
     )
     return Twin(twin, factor, same=bool(exact))
+
+
+def _largest(recipe: Recipe) -> float:
+    """The largest number that is multiplied, whether or not any labelling has to pay it."""
+    numbers = [0.0]
+
+    def note(a: np.ndarray) -> np.ndarray:
+        numbers.extend(np.abs(a[np.isfinite(a)]).ravel())
+        return a
+
+    for call in recipe.calls:
+        map_costs(call, note)
+    return float(max(numbers))
 
 
 def shifted(recipe: Recipe, rng: Rng) -> Twin:

@@ -25,7 +25,7 @@ from .reproducer import Failure
 from .shrink import shrink
 from .trials import Broken, Outcome, Trial, judge, random_trials
 
-TICK = 2.0  # seconds between two looks at whether kernels are being compiled
+TICK = 0.5  # seconds between two looks at whether kernels are being compiled
 KEPT = 3  # failures of one check and one method that are made small and written down; the rest is counted
 
 
@@ -35,6 +35,7 @@ class Plan:
 
     seed: int
     methods: list[str]
+    trials: int = 2  # of every method with every model
     shrink_seconds: float = 20.0
     extra: dict[str, str] = field(default_factory=dict)  # methods that are not in the library: name -> module:class
 
@@ -89,7 +90,8 @@ class Alive:
 
 def make_case(plan: Plan, case: int) -> tuple[Recipe, list[Trial]]:
     """The model of a case and what is done with it: the same in every process."""
-    return random_recipe(np.random.default_rng([plan.seed, case])), random_trials(plan.seed, case, plan.methods)
+    trials = random_trials(plan.seed, case, plan.methods, plan.trials)
+    return random_recipe(np.random.default_rng([plan.seed, case])), trials
 
 
 def strictly(trial: Trial, recipe: Recipe, oracle: Oracle | None = None) -> Outcome:
