@@ -14,7 +14,8 @@ import tightmap as tm
 from conftest import data_file
 from naive import brute_force, local_polytope
 from problems import grid_model, models, tree_model
-from tightmap.energy import certify, energy, lower_bound
+from tightmap.certificate import certify
+from tightmap.energy import energy, lower_bound
 from tightmap.solvers.orders import ORDERS, node_order
 from tightmap.solvers.trws import GeneralEngine, GridEngine, grid_stencil
 from tightmap.solvers.trws_general import blocks

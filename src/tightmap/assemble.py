@@ -43,12 +43,12 @@ def assemble(
         big = 1.0 + spread * (1.0 + 1e-6)
         if quantum > 0.0:
             big = quantum * math.ceil(big / quantum)
-        threshold = sums.constant + top
+        threshold = top + 0.25 * (1.0 + 1e-6 * spread)  # a quarter of what M exceeds the spread by
         unary_hard = np.isinf(unary)
         if unary_hard.any():
             low = _finite_row_min(unary, offset)
             unary = np.where(unary_hard, np.repeat(low, cards) + big, unary)
-    constant = sums.constant + (2.0 * big if sums.infeasible else 0.0)
+    constant = 2.0 * big if sums.infeasible else 0.0
 
     params, ints, params_hard, columns = _concatenate(pieces, big)
     m = len(columns["kind"])
@@ -118,7 +118,7 @@ def _finite_row_min(unary: FloatArray, offset: IntArray) -> FloatArray:
     return np.where(np.isinf(low), 0.0, low)
 
 
-def _table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
+def table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
     """(m,) smallest and largest finite cost of every factor of a piece, weight included."""
     if piece.kind == Kind.POTTS:
         low, high = np.zeros(len(piece.scopes)), piece.weights
@@ -141,7 +141,7 @@ def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> 
     high = np.where(np.isinf(high), 0.0, high)
     spread, top = float((high - low).sum()), float(high.sum())
     for piece in pieces:
-        least, most = _table_extent(piece)
+        least, most = table_extent(piece)
         spread += float((most - least).sum())
         top += float(most.sum())
     return spread, top

@@ -4,14 +4,18 @@ Every step leaves the energy of every labelling as it was (up to ``slack``):
 fixed variables (one label, or evidence) are sliced away, a variable repeated in a scope becomes the diagonal of its
 table, factors that are left with one or no variable go to the unaries or to the constant, scopes are sorted, factors on
 the same scope are added, and +inf becomes the table's own minimum plus a cost that no feasible labelling can afford.
+Costs of unusual size are counted in another unit (``units``), and constants stand aside: a solver sees neither.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tightmap.assemble import assemble, table_extent
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block
 from tightmap.factors.dense import DenseBlock
@@ -23,6 +27,7 @@ from tightmap.factors.sparse import SparseBlock
 from tightmap.graph import FloatArray, Graph, IntArray, Kind
 from tightmap.merge import merge_duplicates
 from tightmap.recognise import Piece, Sums, recognise, simple_piece, with_limits
+from tightmap.units import unit_power
 
 if TYPE_CHECKING:
     from tightmap.model import Model
@@ -33,8 +38,7 @@ TOO_LARGE = 1 << 27  # entries of temporary dense tables beyond which a reductio
 
 def build_graph(model: Model) -> Graph:
     """The canonical form of a model."""
-    from tightmap.assemble import assemble
-
+    power = unit_power(model)
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
     variables = np.flatnonzero(kept)
@@ -44,8 +48,10 @@ def build_graph(model: Model) -> Graph:
 
     offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
     whole = model.flat_unaries()
+    if power:
+        whole = np.ldexp(whole, power)
     if len(variables) == model.num_variables:
-        sums = Sums(offset, whole)
+        sums = Sums(offset, whole, owned=power != 0)
     else:
         mine = np.repeat(kept, model.cardinalities)
         sums = Sums(offset, whole[mine], owned=True)
@@ -53,19 +59,30 @@ def build_graph(model: Model) -> Graph:
         at_fixed = whole[model.offset[held] + fixed[held]]
         sums.infeasible |= bool(np.isinf(at_fixed).any())
         sums.constant += float(at_fixed[np.isfinite(at_fixed)].sum())
-    sums.constant += model.constant
-    if np.isinf(sums.constant):
-        sums.infeasible, sums.constant = True, 0.0
-
+    infeasible = bool(np.isinf(model.constant))
     builder = _Builder(model.cardinalities, fixed, new_id, sums)
     pieces: list[Piece] = []
     for block in model.blocks:
-        pieces += builder.pieces(block)
-    if not np.isfinite(sums.constant):
+        pieces += builder.pieces(block.scaled(power) if power else block)
+    if infeasible or not np.isfinite(sums.constant):
         sums.infeasible, sums.constant = True, 0.0
     pieces = merge_duplicates(pieces, cards, sums)
     shape = model.grid_shape if len(variables) == model.num_variables else None
-    return assemble(pieces, cards, sums, variables, fixed, shape)
+    if power < 0:  # costs so large that a sum of them may be no number
+        _refuse_overflow(pieces, sums, power)
+    graph = assemble(pieces, cards, sums, variables, fixed, shape)
+    shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
+    return replace(graph, power=power, shift=shift)
+
+
+def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:
+    finite = np.where(np.isfinite(sums.unary), np.abs(sums.unary), 0.0)
+    total = abs(sums.constant) + float(np.maximum.reduceat(finite, sums.offset[:-1]).sum() if len(finite) else 0.0)
+    total += sum(float(np.maximum(*map(np.abs, table_extent(piece))).sum()) for piece in pieces)
+    if math.frexp(total)[1] - power > 1023:
+        raise ModelError(
+            "the costs are too large: energies could exceed the largest number there is, about 1.8e308; scale them down"
+        )
 
 
 class _Builder:

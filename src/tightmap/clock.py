@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numba.core import event
@@ -31,21 +33,28 @@ class _Compilation(event.Listener):
         self.announced = False
         self.always = False
 
-    def on_start(self, event: Any) -> None:
+    def begin(self) -> None:
         with self.lock:
             if self.depth == 0:
                 self.since = time.perf_counter()
             self.depth += 1
+
+    def end(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.total += time.perf_counter() - self.since
+
+    def on_start(self, event: Any) -> None:
+        self.begin()
+        with self.lock:
             if event.kind == COMPILE and not self.announced:
                 if sys.stderr is not None and (self.always or sys.stderr.isatty()):
                     print("compiling kernels, first run only", file=sys.stderr)
                 self.announced = True
 
     def on_end(self, event: Any) -> None:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0:
-                self.total += time.perf_counter() - self.since
+        self.end()
 
     def seconds(self) -> float:
         with self.lock:
@@ -55,6 +64,16 @@ class _Compilation(event.Listener):
 _compilation = _Compilation()
 event.register(COMPILE, _compilation)
 event.register(PREPARE, _compilation)
+
+
+@contextmanager
+def stopped() -> Iterator[None]:
+    """Work that is done once per process, such as importing modules, and counts against no limit."""
+    _compilation.begin()
+    try:
+        yield
+    finally:
+        _compilation.end()
 
 
 def now() -> float:

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
+from tightmap.certificate import UNIT, Certified, certify
 from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_value
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, load_unary, minimum, value, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
 
-UNIT = 2.0**-53
 BLOCK = 512  # variables or factors per partial sum: fixed, so that results do not depend on the number of threads
 
 
@@ -220,7 +220,7 @@ def _bound_factors(g, messages, at, low, error, scratch):
         error[b] = wrong + BLOCK * abs(total)
 
 
-def lower_bound(graph: Graph, messages: FloatArray) -> float:
+def lower_bound(graph: Graph, messages: FloatArray) -> Certified:
     """The certified bound of messages laid out by ``message_offsets``."""
     g = graph.arrays
     if graph.n == 0:
@@ -237,16 +237,43 @@ def lower_bound(graph: Graph, messages: FloatArray) -> float:
     return certify(graph, raw, UNIT * (math.fsum(err_v.tolist()) + math.fsum(err_f.tolist())))
 
 
-def certify(graph: Graph, raw: float, error: float) -> float:
-    """Subtract what rounding may have added, then round up to the next possible energy where there is a quantum."""
-    bound = raw - error - graph.slack - UNIT * 4.0 * (abs(raw) + abs(graph.constant))
-    if graph.quantum > 0.0 and math.isfinite(bound):
-        steps = (bound - graph.constant) / graph.quantum
-        steps = math.ceil(steps - 1e-9 - 1e-13 * abs(steps))
-        bound = max(bound, graph.constant + steps * graph.quantum)
-    return bound
-
-
-def trivial_bound(graph: Graph) -> float:
+def trivial_bound(graph: Graph) -> Certified:
     """The bound of zero messages: every unary and every factor at its own minimum."""
-    return lower_bound(graph, np.zeros(int(message_offsets(graph)[-1]))) if graph.n else graph.constant
+    return lower_bound(graph, np.zeros(int(message_offsets(graph)[-1]) if graph.n else 0))
+
+
+@lean
+def _terms_size(g, labels):
+    total = 0.0
+    for i in range(len(g.cards)):
+        total += abs(g.unary[g.offset[i] + labels[i]])
+    for f in range(len(g.kind)):
+        total += abs(value(g, f, labels))
+    return total
+
+
+def labelling_size(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
+    """Sum of the absolute values of all terms of an energy: what its rounding error is proportional to."""
+    return abs(graph.constant) + float(_terms_size(graph.arrays, np.asarray(labels, dtype=np.int64)))
+
+
+@compiled
+def _minima_size(g, scratch):
+    total = 0.0
+    widest = 0
+    for i in range(len(g.cards)):
+        low = g.unary[g.offset[i]]
+        for s in range(1, g.cards[i]):
+            low = min(low, g.unary[g.offset[i] + s])
+        total += abs(low)
+        widest = max(widest, g.cards[i])
+    zeros, start = np.zeros(widest), np.zeros(128, np.int64)
+    work, out = np.empty(scratch), np.empty(scratch)
+    for f in range(len(g.kind)):
+        total += abs(minimum(g, f, zeros, start, out, work))
+    return total
+
+
+def minima_size(graph: Graph) -> float:
+    """Sum of the absolute values of the smallest entries of all tables."""
+    return float(_minima_size(graph.arrays, workspace(graph.arrays)))

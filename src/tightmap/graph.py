@@ -6,11 +6,13 @@ are merged, structure is recognised, and +inf becomes a safe large number.  Afte
 
     E(x) = constant + sum_i unary_i(x_i) + sum_f weight_f * table_f(x_scope(f)),
 
-with every factor on two or more distinct variables of at least two labels each.
+with every factor on two or more distinct variables of at least two labels each.  The user's energy is
+2^-power E(x) + shift (up to ``slack``): see ``user_energy`` and ``user_bound``.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -70,21 +72,31 @@ class PairArrays(Arrays):
     """
 
 
+def _ldexp(value: float, power: int) -> float:
+    """value * 2^power, infinite instead of an error where that is too large."""
+    try:
+        return math.ldexp(value, power)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Canonical arrays plus everything about them that is not needed inside a kernel."""
 
     arrays: Arrays
-    constant: float
+    constant: float  # 0.0, or more than any finite cost where the user's own constant is +inf
     variables: IntArray  # (n,) the user's index of each canonical variable
     fixed: IntArray  # (number of user variables,) label of the variables that were folded away, -1 for the others
     grid_shape: tuple[int, int] | None  # (H, W) when the user said so or the edges show it; canonical i = r * W + c
     quantum: float  # every finite energy is a multiple of it; 0.0 when none is known
     slack: float  # upper bound on |canonical energy - user's energy| from recognising rounded structure
     hard: float  # the finite cost that stands for +inf, 0.0 when the model has none
-    hard_threshold: float  # a bound above this proves that no feasible labelling exists (inf without hard costs)
+    hard_threshold: float  # feasible labellings are below; a bound above it proves that there are none (else inf)
     unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
     params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
+    power: int = 0  # costs are counted in units of 2^-power of the user's (units.py)
+    shift: float = 0.0  # the user's constant, and what became constant on the way: it concerns no solver
 
     @property
     def n(self) -> int:
@@ -134,6 +146,28 @@ class Graph:
     def restrict(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of the canonical variables from labels of the user's ones."""
         return np.ascontiguousarray(np.asarray(labels, dtype=np.int64)[self.variables])
+
+    @property
+    def hopeless(self) -> float:
+        """An energy that every labelling with a forbidden entry exceeds, and that lies well above the threshold."""
+        return self.hard_threshold + 0.5 * (1.0 + 1e-6 * max(self.hard - 1.0, 0.0) / (1.0 + 1e-6))
+
+    def user_energy(self, value: float) -> float:
+        """A canonical energy in the user's units."""
+        return _ldexp(value, -self.power) + self.shift
+
+    def user_bound(self, bound: float) -> float:
+        """A canonical lower bound in the user's units, rounded down."""
+        if not math.isfinite(bound):
+            return bound
+        unscaled = _ldexp(bound, -self.power)
+        if _ldexp(unscaled, self.power) > bound:
+            unscaled = math.nextafter(unscaled, -math.inf)
+        total = unscaled + self.shift
+        # the rounding error of a sum is itself a floating-point number, and this is it (Knuth)
+        part = total - unscaled
+        error = (unscaled - (total - part)) + (self.shift - part)
+        return total if error >= 0.0 else math.nextafter(total, -math.inf)
 
     @property
     def nbytes(self) -> int:

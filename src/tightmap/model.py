@@ -96,6 +96,11 @@ class Model:
         view.flags.writeable = False
         return view
 
+    @property
+    def given_unaries(self) -> FloatArray | None:
+        """The array behind ``unaries``, None where the user gave none."""
+        return self._unaries
+
     def flat_unaries(self) -> FloatArray:
         """The array behind ``unaries``, for the canonical form.
 

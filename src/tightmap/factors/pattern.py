@@ -94,6 +94,7 @@ class PatternBlock(Block):
     values: FloatArray
 
     kind: ClassVar[Kind] = Kind.PATTERN
+    costs_in: ClassVar[tuple[str, ...]] = ("values",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         return self.weights * self.values[pattern_ranks(labels[self.scopes])]

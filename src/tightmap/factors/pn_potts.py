@@ -20,6 +20,7 @@ class PnPottsBlock(Block):
     costs: FloatArray
 
     kind: ClassVar[Kind] = Kind.PN_POTTS
+    costs_in: ClassVar[tuple[str, ...]] = ("costs",)
     symmetric: ClassVar[bool] = True
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:

@@ -27,6 +27,7 @@ class SecondDifferenceBlock(Block):
     limit: FloatArray  # 0-d
 
     kind: ClassVar[Kind] = Kind.SECOND_DIFFERENCE
+    costs_in: ClassVar[tuple[str, ...]] = ("values", "limit")
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         a, b, c = (self.values[self.offset[self.scopes[:, p]] + labels[self.scopes[:, p]]] for p in range(3))

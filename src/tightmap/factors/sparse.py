@@ -27,6 +27,7 @@ class SparseBlock(Block):
     default: FloatArray  # 0-d
 
     kind: ClassVar[Kind] = Kind.SPARSE
+    costs_in: ClassVar[tuple[str, ...]] = ("values", "default")
 
     def keys(self) -> IntArray:
         """C-order index of every exception."""

@@ -16,8 +16,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.certificate import UNIT, certify
 from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, UNIT, certify
+from tightmap.energy import BLOCK
 from tightmap.graph import Graph, Kind
 from tightmap.graphcut.expansion import Expansion
 
@@ -99,7 +100,7 @@ def potts_bounds(graph: Graph, moves: Expansion, shares: list[float]) -> list[fl
         g.unary, g.adj_start, moves.h, moves.h0, moves.start[model.node], moves.label_step, moves.count,
         scale, multiples, low_v, error_v, reach,
     )  # fmt: skip
-    out = []
+    out: list[float] = []
     for j in range(len(shares)):
         raw = math.fsum((graph.constant, *low_v[j].tolist(), *low_f[j].tolist()))
         error = math.fsum(error_v[j].tolist()) + math.fsum(error_f[j].tolist())

@@ -37,11 +37,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tightmap import clock
-from tightmap.energy import energy
+from tightmap.energy import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph import Graph, Kind
 from tightmap.registry import METHODS, make_solver
-from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
+from tightmap.solvers.base import Context, Final, Incumbent, Init, Labels, Progress, Solver
+from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.clusters import grid_width
 from tightmap.solvers.exact_model import narrow
 
@@ -162,13 +163,21 @@ class State:
     init: Init
     runners: list[Runner]
     limit: float  # seconds, inf without a limit
+    incumbent: Incumbent  # of the whole run
+    first: float  # energy of the labelling the run began with
     turn: Runner | None = None
     until: float = float("inf")
     before: float = float("inf")  # energy when the turn began
-    best: Labels | None = None
-    best_energy: float = float("inf")
-    bound: float = -float("inf")
+    begun: bool = False  # a method has had a turn
     states: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Labels:
+        return self.incumbent.labels.astype(np.int64)
+
+    @property
+    def best_energy(self) -> float:
+        return self.incumbent.energy
 
 
 @dataclass(frozen=True)
@@ -185,16 +194,19 @@ class Auto(Solver):
         for phase in plan(graph):
             if phase.method in METHODS:
                 try:
-                    make_solver(phase.method, dict(phase.options)).check(graph)
+                    with clock.stopped():
+                        solver = make_solver(phase.method, dict(phase.options))
+                    solver.check(graph)
                 except ModelError:
                     continue
                 handicap = HANDICAP * limit * len(runners) if np.isfinite(limit) else 0.0
                 runners.append(Runner(phase, handicap * phase.weight, phase.weight))
-        state = State(graph, context, init, runners, limit)
+        incumbent = context.incumbent or Incumbent(graph)
+        if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
+            incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
+        state = State(graph, context, init, runners, limit, incumbent, incumbent.energy)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
-        if init.labels is not None:
-            self._offer(state, init.labels)
         return state
 
     def _offer(self, state: State, labels: Labels | None, known: float | None = None) -> None:
@@ -202,13 +214,12 @@ class Auto(Solver):
             value = energy(state.graph, labels) if known is None else known
             if state.turn is not None:
                 state.turn.brought = min(state.turn.brought, value)
-            if value < state.best_energy:
-                state.best, state.best_energy = labels.copy(), value
+            state.incumbent.offer(labels, value)
 
     def _raise(self, state: State, runner: Runner, bound: float | None) -> None:
         if bound is not None:
             runner.bound = max(runner.bound, bound)
-            state.bound = max(state.bound, bound)
+            state.incumbent.raise_bound(bound)
 
     def _next(self, state: State) -> Runner | None:
         """Whose turn it is, ready to step; None when all have ended."""
@@ -220,8 +231,9 @@ class Auto(Solver):
             return None
         together = limited and len(state.graph.arrays.unary) <= LARGE
         runner = min(waiting, key=lambda r: r.claim) if together else waiting[0]
-        if state.best is None and together:
+        if together and not state.begun:
             runner = next((r for r in waiting if r.phase.early), runner)
+        state.begun = True
         state.until = float("inf")
         if limited:
             share = runner.phase.weight / sum(r.phase.weight for r in waiting)
@@ -229,19 +241,21 @@ class Auto(Solver):
         state.turn, state.before, runner.before = runner, state.best_energy, runner.bound
         if runner.solver is None:
             phase = runner.phase
-            runner.solver = make_solver(phase.method, phase.options | (phase.endless if limited else {}))
+            with clock.stopped():
+                runner.solver = make_solver(phase.method, phase.options | (phase.endless if limited else {}))
             context = Context(state.context.seed + 1000 * runner.rounds, state.context.threads, state.context.deadline)
-            relaxed = state.init.relaxed if state.best is None else None
+            best = None if state.init.relaxed is not None and state.best_energy >= state.first else state.best
+            relaxed = state.init.relaxed if best is None else None
             for other in state.runners:
                 if other.phase.method == phase.follows and other.solver is not None:
                     self._end(state, other)
                     state.turn = runner
             given = state.states.get(phase.method) or state.states.get(phase.follows)
-            init = Init(labels=state.best, relaxed=relaxed, state=given)
+            init = Init(labels=best, relaxed=relaxed, state=given)
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             runner.seconds += clock.now() - begin
-        elif state.best is not None and state.best_energy < runner.seen:
+        elif state.best_energy < runner.seen:
             runner.solver.adopt(runner.inner, state.best)
         return runner
 
@@ -255,7 +269,6 @@ class Auto(Solver):
         now = clock.now()
         runner.seconds += now - begin
         runner.iterations += progress.iterations
-        before = state.best_energy
         self._offer(state, progress.labels, progress.energy)
         self._raise(state, runner, progress.bound)
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
@@ -266,10 +279,7 @@ class Auto(Solver):
                 self._end(state, runner)
             else:
                 self._judge(state, runner, progress.pending)
-        bound = state.bound if np.isfinite(state.bound) else None
-        done = all(r.done for r in state.runners)
-        found = state.best if state.best_energy < before else None
-        return Progress(found, bound, done, progress.iterations, energy=state.best_energy)
+        return Progress(done=all(r.done for r in state.runners), iterations=progress.iterations)
 
     def _judge(self, state: State, runner: Runner, pending: bool = False) -> None:
         """The end of a turn: time to the methods that lower the energy the fastest, and to those that raise bounds.
@@ -309,8 +319,7 @@ class Auto(Solver):
             if runner.solver is not None:
                 state.turn = runner
                 self._end(state, runner)
-        bound = state.bound if np.isfinite(state.bound) else None
-        return Final(labels=state.best, bound=bound, state=state.states, note="\n  ".join(self._story(state)))
+        return Final(state=state.states, note="\n  ".join(self._story(state)))
 
     def _story(self, state: State) -> list[str]:
         lines = []
@@ -319,6 +328,6 @@ class Auto(Solver):
                 line = f"{runner.phase.method} ({runner.phase.why}): {runner.iterations} iterations"
                 line += f" in {runner.seconds:.2f} s"
                 if np.isfinite(runner.brought):
-                    line += f", energy {runner.brought:.9g}"
+                    line += f", energy {state.graph.user_energy(runner.brought):.9g}"
                 lines.append(line)
         return lines

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap import clock
+from tightmap.certificate import Proof
+from tightmap.energy import energy
 from tightmap.graph import Graph
 
 Labels = npt.NDArray[np.int64]
@@ -34,6 +36,40 @@ class Init:
     state: Any = None
 
 
+class Incumbent:
+    """The best labelling and the best bound of a run, whoever found them; energies are canonical."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.labels: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
+        self.energy = float("inf")  # a forbidden entry costs graph.hard
+        self.bound = -float("inf")  # a certified one
+        self._proof = Proof(graph)
+
+    def offer(self, labels: npt.NDArray[np.integer] | None, known: float | None = None) -> bool:
+        """Keep a labelling if it is the best so far; ``known`` is its energy where that was just computed."""
+        if labels is None:
+            return False
+        value = energy(self.graph, labels) if known is None else known
+        if not value < self.energy:
+            return False
+        self.labels, self.energy = labels.astype(self.graph.label_type), value
+        return True
+
+    def raise_bound(self, bound: float | None) -> None:
+        if bound is not None and bound > self.bound:
+            self.bound = bound
+
+    @property
+    def feasible(self) -> bool:
+        """The labelling violates no hard constraint."""
+        return self.energy <= self.graph.hard_threshold
+
+    def proven(self) -> bool:
+        """The bound meets the energy."""
+        return self._proof.holds(self.labels, self.energy, self.bound)
+
+
 @dataclass(frozen=True)
 class Context:
     """What the driver tells a solver about the run: seed, threads and the deadline."""
@@ -42,6 +78,7 @@ class Context:
     threads: int = 1
     deadline: float | None = None  # on tightmap.clock, which stands still while kernels are compiled
     max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
+    incumbent: Incumbent | None = None  # of the whole run, to read and to offer to; only ``auto`` needs it
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""

@@ -162,6 +162,27 @@ def local_minimum(graph: Graph, labels: Labels, max_sweeps: int = 1000) -> Label
     return out
 
 
+def descent_in_parts(graph: Graph, labels: Labels) -> Iterator[None]:
+    """Descend in place to a local minimum; hands back now and then, so that the caller can look at the clock."""
+    dirty = np.ones(graph.n, dtype=np.uint8)
+    for _ in range(1000):
+        changed = 0
+        for begin, end in _parts(graph):
+            changed += int(descend(graph.arrays, labels, dirty, AS_NUMBERED, begin, end))
+            yield
+        if changed == 0:
+            return
+
+
+def _parts(graph: Graph) -> Iterator[tuple[int, int]]:
+    """Ranges of variables that are visited between two looks at the clock."""
+    g = graph.arrays
+    per_node = max(1.0, (len(g.unary) + len(g.scope)) / max(1, graph.n))
+    size = max(1, int(CHUNK / per_node))
+    for begin in range(0, graph.n, size):
+        yield begin, min(graph.n, begin + size)
+
+
 def settle_all(graph: Graph, labels: Labels, dirty: np.ndarray, max_sweeps: int = 1000) -> None:
     """Descend in place, from the variables that are marked dirty, until nothing changes."""
     for _ in range(max_sweeps):

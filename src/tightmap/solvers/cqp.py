@@ -21,7 +21,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy import UNIT, certify, energy
+from tightmap.certificate import UNIT, certify
+from tightmap.energy import energy
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.factors.tabulate import tabulate

@@ -121,7 +121,7 @@ class Exact(Solver):
     def _advance(self, state: State) -> None:
         graph = state.graph
         if state.network is None:
-            state.network = net = build_network(graph, min(state.best_energy, graph.hard_threshold + 0.5))
+            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless))
             if self.elimination:
                 largest = float(np.log2(self.elimination))
                 around = {i: net.neighbours(i) for i in range(graph.n)}

@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import UNIT
+from tightmap.certificate import UNIT, Certified
 from tightmap.factors.tabulate import all_tables
 from tightmap.graph import Graph
 
 Table = npt.NDArray[np.int64]
 BITS = 60  # of the largest sum of costs
 INTEGRAL = 2.0**50  # costs up to this size are examined for being whole numbers
-TIE = 1e-10  # relative: labellings that differ by less count as equal where costs are not whole
+TIE = 1e-12  # of the distance from base to upper bound: closer labellings count as equal where costs are not whole
 FINE = 12  # bits below the quantum of a model that has one
 
 
@@ -59,14 +59,19 @@ class Network:
     upper: int  # only labellings below this are of interest
     grain: int  # the least by which a labelling has to be cheaper to be looked for
     whole: bool  # every cost of a labelling below top is a multiple of the grain
+    count: int  # costs in an energy
     constant: int = 0  # in units, gathered by elimination
     choices: list[Choice] = field(default_factory=list)
     touching: list[set[tuple[int, ...]]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
 
-    def bound(self, units: int) -> float:
+    def bound(self, units: int) -> Certified:
         """The energy that so many units (constant left out) prove."""
-        return self.base + (self.constant + units) / self.scale - self.allowance
+        value = self.base + (self.constant + units) / self.scale - self.allowance
+        if self.whole:
+            return Certified(value, UNIT * 4.0 * abs(value))
+        # what was cut off below one unit of every cost, and what counted as a tie, may be missing as well
+        return Certified(value, self.allowance + (self.count + self.grain) / self.scale)
 
     def add(self, scope: tuple[int, ...], table: Table) -> None:
         """Add a function with costs of at least 0; its minimum goes to the constant."""
@@ -159,10 +164,9 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
         grain = 1 << min(FINE, int(BITS - math.log2(count * (room / quantum + 2.0))))
         scale, allowance = grain / quantum, 0.0
     else:
-        wide = max(room, 1e-6 * max(1.0, abs(base)))  # no finer than double precision can tell
+        wide = max(room, 1e-6 * size) or 1.0  # no finer than double precision can tell
         scale = 2.0 ** math.floor(BITS - 1.0 - math.log2(count * wide))
-        least = min(abs(base), abs(upper_energy)) if base * upper_energy > 0.0 else 0.0  # of |energy| of the optimum
-        grain = max(1, math.floor(TIE * max(1.0, least) * scale))
+        grain = max(1, math.floor(TIE * room * scale))
         # subtracting a minimum rounds each entry (below ``room``) by an ulp of the larger of the two
         allowance = UNIT * (4.0 * size + 4.0 * count * room + 4.0 * abs(base)) + graph.slack
     upper = math.floor(room * scale) + 1
@@ -172,7 +176,7 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
         return np.floor(np.minimum(costs * scale, float(top))).astype(np.int64)
 
     own = np.split(units(unary), g.offset[1:-1])
-    net = Network(cards, own, {}, scale, base, allowance, top, upper, grain, whole)
+    net = Network(cards, own, {}, scale, base, allowance, top, upper, grain, whole, count)
     net.touching = [set() for _ in cards]
     costs = units(tables)
     scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy import certify, energy
+from tightmap.certificate import certify
+from tightmap.energy import energy
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
 from tightmap.graphcut.qpbo import QPBO
@@ -111,7 +112,7 @@ class QPBOSolver(Solver):
         assert q is not None  # check() refused factors that are too large
         roof = QPBO(q.linear, q.first, q.second, q.weight, q.constant)
         chosen = roof.solve()[: graph.n]
-        state.bound = certify(graph, roof.bound + graph.constant, q.error)
+        state.bound = certify(graph, roof.bound + roof.error + graph.constant, q.error + roof.error)
         state.quadratic, state.roof = q, roof
         state.unlabelled = int((chosen < 0).sum())
         # where the roof dual leaves ties, all 0 and all 1 are optimal on submodular models

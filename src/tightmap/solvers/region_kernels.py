@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tightmap.certificate import UNIT, certify
 from tightmap.compiled import lean
-from tightmap.energy import UNIT, certify
 from tightmap.factors.kernels import minmarg
 from tightmap.factors.tabulate import DENSE, POTTS, tabulate
 from tightmap.graph import FloatArray, IntArray

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import UNIT, certify
+from tightmap.certificate import UNIT, certify
 from tightmap.errors import OptionError
 from tightmap.graph import FloatArray, Graph, Kind
 from tightmap.simd import LANES
