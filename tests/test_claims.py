@@ -79,6 +79,29 @@ def test_no_method_overflows_at_extreme_scales(method, scale):
         assert result.energy == best
 
 
+@pytest.mark.parametrize("power", [-1000, -300, 500])
+def test_every_kind_of_factor_in_another_unit(power):
+    """The canonical form of a model in unusual units has the energies of the model, whatever its factors are."""
+    rng = np.random.default_rng(1)
+    s = 2.0**power
+    model = tm.Model([3, 3, 3, 3])
+    model.add_unaries(rng.normal(size=(4, 3)) * s)
+    model.add_potts([[0, 1]], 2.0 * s)
+    model.add_truncated_linear([[1, 2]], 3.0 * s, 1.5)
+    model.add_truncated_quadratic([[2, 3]], 5.0 * s)
+    model.add_factors([[0, 3]], rng.normal(size=(3, 3)), weights=s)
+    model.add_factors([[1, 3]], rng.normal(size=(3, 3)) * s)
+    model.add_pn_potts([[0, 1, 2]], s, [1.0, 2.0, 3.0], 4.0)
+    model.add_label_patterns([[1, 2, 3]], np.arange(5.0) * s)
+    model.add_sparse([[0, 1, 2, 3]], [[0, 0, 0, 0], [2, 1, 0, 1]], [3.0 * s, -s], 0.5 * s)
+    model.add_second_difference([[0, 1, 2]], [1.0], rng.normal(size=(4, 3)) * s, 2.0 * s)
+    graph = model.graph()
+    assert graph.power != 0
+    for x in itertools.product(range(3), repeat=4):
+        labels = np.array(x)
+        assert graph.user_energy(energy(graph, labels)) == pytest.approx(model.energy(labels), rel=1e-12, abs=1e-13 * s)
+
+
 def test_infeasible_at_every_scale():
     for scale in (1.0, 1e-12, 1e-300, 1e200):
         model = tm.Model([2, 2, 2])

@@ -1,298 +1,107 @@
-"""The command line: solve, info, convert, methods, compile, bench, demo.
+"""The command line: ``tightmap solve | info | convert | methods | compile | bench | demo``.
 
-Everything heavy is imported inside the commands, so that --help answers at once.  Results go to standard output,
-progress and errors to standard error.  Exit codes: 0 solved or stopped by a limit, 2 bad input or usage, 3 proven
-infeasible, 130 interrupted (the best so far is still written).
+Results go to standard output, progress and errors to standard error.
+
+Outputs.  Every file that a command is asked to write is checked before the work begins: its folder is there and takes
+files, its suffix is known, and no file is named twice or is the model itself.  ``-`` (for --json, --labels, --trace) is
+standard output, which then carries nothing else; the summary goes to standard error.  Files appear complete or not at
+all.  JSON, labels and trace come first, then the summary, then the picture.  An output that fails takes no other along.
+
+Signals.  Ctrl-C, SIGTERM and SIGHUP do the same.  While the model is read they end the command at once.  While it is
+solved the run returns its best so far, and every output is written.  After that JSON, labels and trace are still
+written, and the picture is left out.  A second signal ends the command as quickly as it can; no file is half written.
+
+Exit codes:
+
+    0    solved, or stopped by a limit
+    2    bad input or usage, out of memory, or an output that could not be written: one sentence on standard error
+    3    proven infeasible
+    130  interrupted by Ctrl-C (129: SIGHUP, 143: SIGTERM); the best so far and what was finished is written
+    141  whoever read standard output went away; files are written all the same
 """
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
-
-from tightmap.bench.cli import bench
+from tightmap.interruption import Guard, Interrupted, guarded, ignore_signals, install
 
 if TYPE_CHECKING:
-    from tightmap.model import Model
-    from tightmap.result import Result
-
-app = typer.Typer(
-    help="Find the most probable labelling (MAP) of a discrete Markov random field, with certified lower bounds.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="model file: .uai .LG .h5 .npz .wcsp .cfn .dd ...")]
-JsonPath = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write one JSON object, - for stdout")]
+    from tightmap.outputs import Session
 
 
-def _write_text(path: str, text: str) -> None:
-    """Write to standard output for "-", else to a temporary file that takes the place of the old one when complete."""
-    if path == "-":
-        sys.stdout.write(text)
-        return
-    from tightmap.io.atomic import writing
-
-    with writing(path) as file:
-        file.write(text.encode())
+def main() -> NoReturn:
+    """Entry point of the process."""
+    code = _command(install(exits=True), None)
+    ignore_signals()
+    sys.exit(code)
 
 
-def _load(path: str, evidence: str | None = None) -> Model:
-    from tightmap.io import read
-
-    model = read(path)
-    if evidence is not None:
-        from tightmap.io import read_evidence
-
-        model.clamp(read_evidence(evidence))
-    return model
+def run(arguments: Sequence[str]) -> int:
+    """Run a command inside of this process and return its exit code."""
+    with guarded() as guard:
+        return _command(guard, arguments)
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _command(guard: Guard, arguments: Sequence[str] | None) -> int:
+    try:
+        from tightmap.outputs import Session, dependable_streams
+
+        with dependable_streams():
+            session = Session(guard)
+            code = _outcome(session, arguments)
+            session.flush()
+            return session.exit_code(code)
+    except Interrupted as interruption:  # outside of everything that has something to say
+        return 128 + interruption.signum
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
-    from tightmap.errors import OptionError
-
-    out: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise OptionError(f"--option takes KEY=VALUE, got {pair!r}")
-        out[key.replace("-", "_")] = value
-    return out
-
-
-@app.command()
-def solve(
-    path: ModelPath,
-    method: Annotated[str, typer.Option(help="see `tightmap methods`")] = "auto",
-    option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="option of the method")] = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds")] = None,
-    max_iterations: Annotated[int | None, typer.Option(metavar="N")] = None,
-    seed: Annotated[int, typer.Option(metavar="N")] = 0,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="all cores by default")] = None,
-    evidence: Annotated[
-        str | None, typer.Option(metavar="FILE", help=".evid file: variables with known labels")
-    ] = None,
-    init: Annotated[str | None, typer.Option(metavar="FILE", help="labels to start from")] = None,
-    json_path: JsonPath = None,
-    labels: Annotated[str | None, typer.Option(metavar="FILE", help="write the labelling (.txt .npy .MPE)")] = None,
-    trace: Annotated[str | None, typer.Option(metavar="FILE.csv", help="write one line per recorded iteration")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE.png", help="draw energy and bound against time")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
-) -> None:
-    """Solve a model: print the energy, what is proven about it, and write what is asked for."""
-    import tightmap as tm
-    from tightmap import clock
-
-    clock.announce_always(not quiet)
-    model = _load(path, evidence)
-    start = None if init is None else tm.read_labels(init)
-    with _Progress(enabled=not quiet and sys.stderr.isatty(), time_limit=time_limit) as progress:
-        result = tm.solve(
-            model,
-            method,
-            time_limit=time_limit,
-            max_iterations=max_iterations,
-            seed=seed,
-            threads=threads,
-            init=start,
-            callback=progress.update if progress.enabled else None,
-            trace=trace is not None or plot is not None,
-            **_options(option or []),
-        )
-    if labels is not None:
-        tm.write_labels(result.labels, labels)
-    if trace is not None:
-        _write_trace(result, trace)
-    if plot is not None:
-        from tightmap import plot as plots
-
-        plots.save(plots.convergence(result), plot)
-    if json_path is not None:
-        record = {"model": _shape(model, path)} | _outcome(result, seed, threads)
-        _write_text(json_path, json.dumps(record) + "\n")
-    if json_path != "-":
-        print(result.summary())
-    if result.status is tm.Status.INFEASIBLE:
-        raise typer.Exit(3)
-    if result.status is tm.Status.INTERRUPTED:
-        raise typer.Exit(130)
-
-
-def _shape(model: Model, path: str) -> dict[str, Any]:
-    return {
-        "path": path,
-        "variables": model.num_variables,
-        "factors": model.num_factors,
-        "max_order": model.max_order,
-        "max_labels": model.max_labels,
-    }
-
-
-def _outcome(result: Result, seed: int, threads: int | None) -> dict[str, Any]:
-    import numba
-
-    return {
-        "method": result.method,
-        "options": result.options,
-        "seed": seed,
-        "threads": threads or numba.config.NUMBA_NUM_THREADS,  # type: ignore[attr-defined, unused-ignore]
-        "status": result.status.name,
-        "energy": _number(result.energy),
-        "lower_bound": _number(result.lower_bound),
-        "gap": _number(result.gap),
-        "feasible": result.feasible,
-        "iterations": result.iterations,
-        "elapsed": result.elapsed,
-        "labels": result.labels.tolist(),
-    }
-
-
-def _write_trace(result: Result, path: str) -> None:
-    import csv
-    import io
-
-    columns: list[str] = []
-    for row in result.trace:
-        columns += [c for c in row if c not in columns]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns or ["iteration", "elapsed", "energy", "lower_bound"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(result.trace)
-    _write_text(path, out.getvalue())
-
-
-class _Progress:
-    """One line on a terminal that says how the run goes; nothing anywhere else."""
-
-    def __init__(self, enabled: bool, time_limit: float | None) -> None:
-        self.enabled = enabled
-        self.time_limit = time_limit
-        self.status: Any = None
-        self.last = -1.0
-
-    def __enter__(self) -> _Progress:
-        if self.enabled:
-            from rich.console import Console
-
-            self.status = Console(stderr=True).status("starting")
-            self.status.start()
-        return self
-
-    def update(self, info: Any) -> None:
-        if info.elapsed - self.last < 0.1:
-            return
-        self.last = info.elapsed
-        text = f"iteration {info.iteration}  energy {info.energy:.8g}"
-        if math.isfinite(info.lower_bound):
-            text += f"  bound {info.lower_bound:.8g}  gap {info.energy - info.lower_bound:.3g}"
-        text += f"  {info.elapsed:.1f} s" + (f" of {self.time_limit:g}" if self.time_limit else "")
-        self.status.update(text)
-
-    def __exit__(self, *_: object) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-
-@app.command()
-def info(path: ModelPath, json_path: JsonPath = None) -> None:
-    """Say what is in a model: sizes, kinds of factors, what is shared, hard constraints."""
-    from tightmap.describe import describe, describe_text
-
-    facts = describe(_load(path))
-    if json_path is not None:
-        _write_text(json_path, json.dumps({"path": path} | facts) + "\n")
-    if json_path != "-":
-        print(f"{path}\n{describe_text(facts)}")
-
-
-@app.command()
-def convert(
-    source: Annotated[str, typer.Argument(metavar="IN")], target: Annotated[str, typer.Argument(metavar="OUT")]
-) -> None:
-    """Read a model and write it in another format, chosen by the suffix."""
-    from tightmap.io import write
-
-    write(_load(source), target)
-
-
-@app.command()
-def methods(json_path: JsonPath = None) -> None:
-    """List the methods with what they need and give."""
-    from tightmap.registry import methods as table
-
-    rows = table()
-    if json_path is not None:
-        _write_text(json_path, json.dumps(rows, default=str) + "\n")
-    if json_path == "-":
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    view = Table(box=None, pad_edge=False)
-    for column in ("method", "order", "needs", "bound", "what it does"):
-        view.add_column(column, overflow="fold")
-    for row in rows:
-        order = "any" if row["max_order"] is None else f"<= {row['max_order']}"
-        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", row["summary"])
-    # a pipe has no width: leave room for whole lines instead of folding them at 80
-    Console(width=None if sys.stdout.isatty() else 160).print(view)
-
-
-@app.command("compile")
-def compile_(
-    chosen: Annotated[list[str] | None, typer.Option("--method", "-m", metavar="NAME", help="repeatable")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="at a time; all cores by default")] = None,
-) -> None:
-    """Compile the kernels of the methods now instead of during their first runs."""
-    from tightmap.registry import METHODS, make_solver
-    from tightmap.warm import compile_kernels
-
-    for name in chosen or []:
-        make_solver(name, {})  # an unknown name is an error before anything is compiled
-    for name, seconds in compile_kernels(chosen or list(METHODS), processes):
-        print(f"{name}: {seconds:.1f} s", flush=True)
-
-
-@app.command()
-def demo(
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE.png")] = "demo.png",
-    time_limit: Annotated[float, typer.Option(metavar="S", help="seconds for the solver")] = 20.0,
-) -> None:
-    """Solve a real model and write a picture of it."""
-    from tightmap.demo import run
-
-    print(run(Path(output), time_limit))
-
-
-app.command()(bench)
-
-
-def main() -> None:
-    """Entry point: bad input is one sentence and exit code 2, never a traceback."""
+def _outcome(session: Session, arguments: Sequence[str] | None) -> int:
+    """What the command returns; bad input is one sentence, never a traceback."""
     from tightmap.errors import ModelError, OptionError
 
     try:
-        app()
+        from tightmap.commands import app
+
+        app(args=arguments, prog_name="tightmap", obj=session)
+        return 0
+    except SystemExit as leaving:
+        if sys.stdout is not session.stdout is not None:  # typer replaces it when nobody reads any more
+            session.pipe_closed = True
+        return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     except (ModelError, OptionError) as error:
-        print(f"tightmap: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("tightmap: interrupted", file=sys.stderr)
-        sys.exit(130)
+        session.complain(str(error))
+    except Interrupted:
+        session.remark(session.guard.farewell)
+    except RecursionError as error:
+        session.complain(f"nested too deeply ({error})")
+    except (MemoryError, SystemError) as error:
+        session.complain(_out_of_memory(error))
     except OSError as error:
-        print(f"tightmap: {error}", file=sys.stderr)
-        sys.exit(2)
+        session.flush()
+        if not session.pipe_closed and not session.failed:  # it was not standard output
+            session.complain(str(error))
+    return 2
+
+
+def _out_of_memory(error: BaseException) -> str:
+    """Memory that ends inside of a compiled kernel may arrive as a SystemError around the MemoryError."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MemoryError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return f"a compiled part failed ({error})"
+    return f"out of memory ({cause})" if str(cause) else "out of memory"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":  # imported when it is used: signals are handled before anything else is loaded
+        from tightmap.commands import app
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if __name__ == "__main__":

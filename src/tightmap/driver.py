@@ -164,22 +164,36 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
 
 @contextmanager
 def _interrupt_flag() -> Iterator[threading.Event]:
-    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual."""
+    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual.
+
+    A command that handles its signals itself shares its flag.  Where Ctrl-C is ignored (a job in the background) or
+    belongs to a program around Python, it is left alone.
+    """
+    from tightmap.interruption import shared_flag
+
+    shared = shared_flag()
+    if shared is not None:
+        yield shared
+        return
     flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    outside = threading.current_thread() is not threading.main_thread()
+    if outside or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
         yield flag
         return
+    came = False
 
     def handler(signum: int, frame: Any) -> None:
-        if flag.is_set():
+        nonlocal came
+        if came:
             raise KeyboardInterrupt
+        came = True  # before the flag: setting it takes a lock, and the next Ctrl-C may come meanwhile
         flag.set()
 
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+        signal.signal(signal.SIGINT, before)
 
 
 class _Run:

@@ -40,7 +40,7 @@ def result_html(result: Result) -> str:
     rows = [("method", result.method), ("energy", energy)]
     rows.append(("lower bound", f"{result.lower_bound:.9g}" if math.isfinite(result.lower_bound) else "none"))
     if math.isfinite(result.gap):
-        rows.append(("gap", f"{result.gap:.6g} ({100 * result.gap / max(1.0, abs(result.energy)):.4g} %)"))
+        rows.append(("gap", result._gap_text()))
     rows.append(("iterations", f"{result.iterations:,} in {result.elapsed:.2f} s"))
     rows.append(("status", f"{result.status.name.replace('_', ' ').lower()}: {result.status.value}"))
     if result.note:

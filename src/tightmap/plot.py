@@ -83,7 +83,8 @@ def comparison(pictures: Mapping[str, Any], columns: int = 4, model: Model | Non
 def convergence(results: Result | Mapping[str, Result] | Sequence[Result]) -> Figure:
     """Energy (solid) and certified lower bound (dashed) against time, on a logarithmic time axis.
 
-    Takes one result, several, or a dict of names and results, each from ``solve(..., trace=True)``.
+    Takes one result, several, or a dict of names and results, each from ``solve(..., trace=True)``.  A result without
+    recorded steps (it ended before the first one, or trace=True was not given) is a point, and the picture says so.
     """
     if isinstance(results, Mapping):
         named = {str(k): v for k, v in results.items()}
@@ -96,9 +97,10 @@ def convergence(results: Result | Mapping[str, Result] | Sequence[Result]) -> Fi
     figure = _figure(7.0, 4.0)
     axes = figure.add_subplot()
     values: list[float] = []
+    empty: list[str] = []
     for k, (name, result) in enumerate(named.items()):
         if not result.trace:
-            raise ModelError(f"convergence: the result of {name} has no trace; solve with trace=True")
+            empty.append(name)
         colour = COLOURS[k % len(COLOURS)]
         rows = [*result.trace, {"elapsed": result.elapsed, "energy": result.energy, "lower_bound": result.lower_bound}]
         time = np.maximum([row["elapsed"] for row in rows], 1e-4)
@@ -107,7 +109,9 @@ def convergence(results: Result | Mapping[str, Result] | Sequence[Result]) -> Fi
             line[~np.isfinite(line)] = np.nan
             if np.isfinite(line).any():
                 text = label or f"{name}, bound"
-                axes.step(time, line, dashes, where="post", color=colour, label=text, linewidth=1.6)
+                marker = "o" if np.isfinite(line).sum() == 1 else ""  # a line of one point cannot be seen
+                style: dict[str, Any] = {"color": colour, "label": text, "linewidth": 1.6, "marker": marker}
+                axes.step(time, line, dashes, where="post", **style)
                 values.append(float(np.nanmax(line) if key == "lower_bound" else np.nanmin(line)))
                 values.append(_start_of_interest(line))
     axes.set_xscale("log")
@@ -115,9 +119,13 @@ def convergence(results: Result | Mapping[str, Result] | Sequence[Result]) -> Fi
     axes.set_ylabel("energy (solid), lower bound (dashed)")
     if values:
         low, high = min(values), max(values)
-        margin = 0.04 * (high - low) or 0.01 * max(1.0, abs(high))
+        margin = max(0.04 * (high - low), 1e-9 * abs(high)) if high > low else 0.01 * abs(high) or 0.01
         axes.set_ylim(low - margin, high + margin)
         axes.legend(frameon=False, fontsize=9)
+    else:
+        axes.text(0.5, 0.5, "no feasible labelling and no bound", transform=axes.transAxes, ha="center")
+    if empty:
+        axes.set_title(f"no steps recorded: {', '.join(empty)}", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -157,12 +165,20 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure; the suffix says the format (.png, .svg, .pdf).  The file appears complete or not at all."""
     from tightmap.io.atomic import writing
 
-    kind = Path(path).suffix.lower().lstrip(".") or "png"
-    known = figure.canvas.get_supported_filetypes()
-    if kind not in known:
-        raise ModelError(f"{path}: pictures are written as {', '.join(sorted(known))}, not {kind}")
+    kind = check_format(path)
     with writing(path) as stream:
         figure.savefig(stream, format=kind)
+
+
+def check_format(path: str | os.PathLike[str]) -> str:
+    """The format that the suffix names, or an error that lists those that there are."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kind = Path(path).suffix.lower().lstrip(".") or "png"
+    known = FigureCanvasBase.get_supported_filetypes()
+    if kind not in known:
+        raise ModelError(f"{path}: pictures are written as {', '.join(sorted(known))}, not {kind}")
+    return kind
 
 
 def _plain(labels: Any) -> np.ndarray:

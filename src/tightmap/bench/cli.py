@@ -6,7 +6,6 @@ standard error, tables to standard output.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +14,11 @@ import typer
 if TYPE_CHECKING:
     from tightmap.bench.records import Row
     from tightmap.bench.suites import Suite
+    from tightmap.outputs import Session
 
-app = typer.Typer(help="Run a benchmark and report it.", add_completion=False, pretty_exceptions_enable=False)
 
-
-@app.command()
 def bench(
+    context: typer.Context,
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="smoke, paper, peers, or a suite of your own (.toml)")],
     family: Annotated[list[str] | None, typer.Option(help="only e.g. inpainting, or stereo/venus (repeatable)")] = None,
     methods: Annotated[str | None, typer.Option(metavar="A,B,...", help="methods, all applicable by default")] = None,
@@ -40,67 +38,90 @@ def bench(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="list the runs and do nothing")] = False,
 ) -> None:
     """Run a suite; a run that is already in the results file is not repeated."""
-    import tempfile
-
     from tightmap.bench.formats import FORMATS, render
+    from tightmap.bench.records import check_results_file
     from tightmap.bench.runner import pending
     from tightmap.bench.suites import built_in, from_file
     from tightmap.errors import OptionError
+    from tightmap.outputs import named
 
+    session: Session = context.obj
     if format not in FORMATS:
         raise OptionError(f"--format takes {', '.join(FORMATS)}, got {format!r}")
-    for path in (out, report):
-        if path is not None and not path.resolve().parent.is_dir():
-            raise OptionError(f"{path}: the folder {path.resolve().parent} does not exist")
+    if seed < 0:
+        raise OptionError(f"--seed must be at least 0, got {seed}")
     names = [m.strip() for m in methods.split(",") if m.strip()] if methods else None
     if suite.endswith(".toml"):
         chosen = from_file(suite, family, names, time_limit, threads)
     else:
         chosen = built_in(suite, family, names, time_limit, seed, threads)
     for line in chosen.skipped:
-        print(f"left out {line}", file=sys.stderr)
+        session.remark(f"left out {line}")
     if dry_run:
         for run in chosen.runs:
-            print(f"{run.family}/{run.instance} {run.method} {run.time_limit:g} s")
+            session.say(f"{run.family}/{run.instance} {run.method} {run.time_limit:g} s\n")
         return
-    with tempfile.TemporaryDirectory(prefix="tightmap-bench-") as folder:
-        if out is None and suite == "smoke":
-            path = Path(folder) / "results.jsonl"  # nobody wants to resume a smoke test
-        else:
-            path = out or Path(f"tightmap-bench-{chosen.name}.jsonl")
-        todo = pending(chosen.runs, path, retry)
-        if len(todo) < len(chosen.runs):
-            print(f"{len(chosen.runs) - len(todo)} of {len(chosen.runs)} runs are already in {path}", file=sys.stderr)
-        interrupted = _run(todo, path, jobs or (2 if suite == "smoke" else 1), memory_limit)
-        rows = _rows_of(chosen, path)
-    sys.stdout.write(render(rows, format))
+    path = out
+    if out is None and suite != "smoke":  # nobody wants to resume a smoke test
+        path = Path(f"tightmap-bench-{chosen.name}.jsonl")
+    files = {"--out": None if path is None else str(path), "--report": None if report is None else str(report)}
+    session.check(files, {"SUITE": suite if suite.endswith(".toml") else None})
+    if path is not None:
+        with named("--out"):
+            check_results_file(path)
+    todo = chosen.runs if path is None else pending(chosen.runs, path, retry)
+    if len(todo) < len(chosen.runs):
+        session.remark(f"{len(chosen.runs) - len(todo)} of {len(chosen.runs)} runs are already in {path}")
+    finished: list[Row] = []
+    with session.guard.patient():  # a signal ends the runs; what they found is shown
+        _run(session, todo, path, jobs or (2 if suite == "smoke" else 1), memory_limit, finished)
+        rows = _rows_of(chosen, path, finished)
+    session.say(render(rows, format))
     if report is not None:
         from tightmap.bench.report import write_report
 
-        write_report(rows, report, chosen)
-        print(f"report written to {report}", file=sys.stderr)
-    if interrupted:
-        print(f"interrupted; what is finished is in {path}, the same command goes on", file=sys.stderr)
-        raise typer.Exit(130)
+        if session.attempt("--report", str(report), lambda: write_report(rows, report, chosen)):
+            session.remark(f"report written to {report}")
+    if session.guard.first is not None:
+        session.remark(session.guard.farewell)
 
 
-def _rows_of(suite: Suite, path: Path) -> list[Row]:
+def _what_is_there(finished: int, asked: int, path: Path | None) -> str:
+    if finished == 0:
+        return "interrupted; no run was finished" + ("" if path is None else ", the same command goes on")
+    if path is None:
+        return f"interrupted; {finished} of {asked} runs were finished, no file keeps them (--out FILE would)"
+    return f"interrupted; {finished} of {asked} runs were finished and are in {path}, the same command goes on"
+
+
+def _rows_of(suite: Suite, path: Path | None, finished: list[Row]) -> list[Row]:
     """The latest rows of the runs of the suite, in its order."""
     from tightmap.bench.records import latest, read_rows
 
-    found = latest(read_rows(path))
+    found = latest([] if path is None else read_rows(path)) | latest(finished)
     return [found[run.key()] for run in suite.runs if run.key() in found]
 
 
-def _run(todo: list[Any], path: Path, jobs: int, memory_limit: float | None) -> bool:
-    """Run with a progress bar on standard error (plain lines where it is no terminal); True when interrupted."""
+def _run(
+    session: Session,
+    todo: list[Any],
+    path: Path | None,
+    jobs: int,
+    memory_limit: float | None,
+    finished: list[Row],
+) -> None:
+    """Run with a progress bar on standard error (plain lines where it is no terminal).
+
+    What is finished is added to ``finished``, whatever ends the rest.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from tightmap.bench.runner import execute
+    from tightmap.errors import ModelError
 
     if not todo:
-        return False
+        return
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -109,6 +130,8 @@ def _run(todo: list[Any], path: Path, jobs: int, memory_limit: float | None) -> 
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
+    guard = session.guard
+    guard.farewell = _what_is_there(0, len(todo), path)
     with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=1800) as progress:
         task = progress.add_task("benchmark", total=len(todo))
 
@@ -116,15 +139,27 @@ def _run(todo: list[Any], path: Path, jobs: int, memory_limit: float | None) -> 
             progress.update(task, description=f"{run.family}/{run.instance} {run.method}")
 
         def after(run: Any, row: Row) -> None:
+            guard.farewell = _what_is_there(len(finished), len(todo), path)
             progress.advance(task)
             line = f"{run.family}/{run.instance} {run.method}: {_sentence(row)}"
             progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
         try:
-            execute(todo, path, jobs=jobs, memory_limit=memory_limit, before=before, after=after)
-        except KeyboardInterrupt:
-            return True
-    return False
+            execute(
+                todo,
+                path,
+                jobs=jobs,
+                memory_limit=memory_limit,
+                before=before,
+                after=after,
+                rows=finished,
+                interrupted=guard.flag,
+            )
+            guard.farewell = _what_is_there(len(finished), len(todo), path)
+        except ModelError as error:  # the disk is full: show what was measured so far
+            session.complain(f"--out {error}")
+            session.failed = True
+            guard.farewell = "interrupted"
 
 
 def _sentence(row: Row) -> str:

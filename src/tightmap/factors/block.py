@@ -70,7 +70,7 @@ class Block(ABC):
 
     def scaled(self, power: int) -> Block:
         """The same factors with all costs multiplied by 2^power."""
-        largest = max((_largest(getattr(self, name)) for name in self.costs_in), default=1.0)
+        largest = max((_largest(getattr(self, name)) for name in self.costs_in), default=0.0)
         own = math.frexp(largest)[1] if largest > 0.0 else 0  # parameters get ordinary size, weights take the rest
         parts = {name: np.ldexp(getattr(self, name), -own) for name in self.costs_in}
         return replace(self, weights=np.ldexp(self.weights, power + own), **parts)

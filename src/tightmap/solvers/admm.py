@@ -318,12 +318,11 @@ class ADMM(Solver):
         cycle, engine = run.cycle, run.engine
         assert cycle is not None and engine is not None
         begin, before = time.perf_counter(), run.iteration
-        limit = run.context.max_iterations
+        limit = run.total + run.context.iterations_left(run.total)
         over = False
         while True:
             count = min(1 if cycle.stall else self._same_rho(run), cycle.limit - run.iteration)
-            if limit is not None:
-                count = max(1, min(count, limit - run.total))
+            count = int(max(1, min(count, limit - run.total)))
             sweeping = time.perf_counter()
             residual, active = engine.sweeps(run.rho, cycle.relax, count, run.fresh)
             run.pace = (time.perf_counter() - sweeping) / count
@@ -332,7 +331,7 @@ class ADMM(Solver):
             run.info = {"residual": residual, "rho": run.rho, "active": active, "cycle": float(run.number)}
             over = residual <= self.tolerance or run.iteration >= cycle.limit
             self._grow(run, cycle, residual, count)
-            if over or self._rounding_due(run) or (limit is not None and run.total >= limit):
+            if over or self._rounding_due(run) or run.total >= limit:
                 break
             if time.perf_counter() - begin > BURST:
                 return Progress(iterations=run.iteration - before, info=run.info)

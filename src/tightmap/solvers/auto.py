@@ -31,7 +31,7 @@ clock.  The run stops as soon as bound and energy meet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -169,6 +169,7 @@ class State:
     until: float = float("inf")
     before: float = float("inf")  # energy when the turn began
     begun: bool = False  # a method has had a turn
+    iterations: int = 0  # of all methods together
     states: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -232,7 +233,9 @@ class Auto(Solver):
         together = limited and len(state.graph.arrays.unary) <= LARGE
         runner = min(waiting, key=lambda r: r.claim) if together else waiting[0]
         if together and not state.begun:
-            runner = next((r for r in waiting if r.phase.early), runner)
+            # without a feasible labelling the first question is whether there is one
+            early = [r for r in waiting if (r.phase.early if state.incumbent.feasible else r.phase.method == "exact")]
+            runner = early[0] if early else runner
         state.begun = True
         state.until = float("inf")
         if limited:
@@ -243,7 +246,12 @@ class Auto(Solver):
             phase = runner.phase
             with clock.stopped():
                 runner.solver = make_solver(phase.method, phase.options | (phase.endless if limited else {}))
-            context = Context(state.context.seed + 1000 * runner.rounds, state.context.threads, state.context.deadline)
+            context = replace(
+                state.context,
+                seed=state.context.seed + 1000 * runner.rounds,
+                incumbent=None,
+                shared=lambda: state.context.iterations_left(state.iterations),
+            )
             best = None if state.init.relaxed is not None and state.best_energy >= state.first else state.best
             relaxed = state.init.relaxed if best is None else None
             for other in state.runners:
@@ -269,6 +277,7 @@ class Auto(Solver):
         now = clock.now()
         runner.seconds += now - begin
         runner.iterations += progress.iterations
+        state.iterations += progress.iterations
         self._offer(state, progress.labels, progress.energy)
         self._raise(state, runner, progress.bound)
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None

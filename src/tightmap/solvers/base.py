@@ -8,6 +8,7 @@ advance by one step (a sweep, or at most about 0.1 s of work) and what it leaves
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -79,10 +80,17 @@ class Context:
     deadline: float | None = None  # on tightmap.clock, which stands still while kernels are compiled
     max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
     incumbent: Incumbent | None = None  # of the whole run, to read and to offer to; only ``auto`` needs it
+    shared: Callable[[], float] | None = None  # iterations left to several methods together
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
         return float("inf") if self.deadline is None else self.deadline - clock.now()
+
+    def iterations_left(self, made: int) -> float:
+        """How many iterations a method that made some already may still make (inf without a limit)."""
+        if self.shared is not None:
+            return self.shared()
+        return float("inf") if self.max_iterations is None else self.max_iterations - made
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)

@@ -211,7 +211,7 @@ def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float)
 
 
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
-    kept = table[table < room]
+    kept = table[table <= room * (1.0 + 1e-9)]  # the costs of the labelling that the bound comes from included
     return bool((kept == np.rint(kept)).all())
 
 

@@ -241,8 +241,7 @@ class TRWS(Solver):
         engine, graph = state.engine, state.graph
         done = state.iteration % BLOCK
         count = min(BLOCK - done, max(1, STEP // max(1, engine.entries)))
-        if state.context.max_iterations is not None:
-            count = max(1, min(count, state.context.max_iterations - state.iteration))
+        count = int(max(1, min(count, state.context.iterations_left(state.iteration))))
         first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
