@@ -38,6 +38,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
+from tightmap import guard
 from tightmap.fingerprint import fingerprint
 from tightmap.forks import wait_before_fork
 
@@ -156,7 +157,7 @@ class _PackageCache(FunctionCache):
         super().__init__(py_func)
         stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
         variant = (
-            "-checked" if getattr(config, "BOUNDSCHECK", None) else ""
+            "-checked" if guard.CHECKED else ""
         )  # both kinds are kept: neither drives out the other
         # the stamp is part of the name of the data, so that no index ever leads to code of another version
         short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
@@ -244,6 +245,8 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     def decorate(function: Callable[..., Any]) -> Compiled:
         common = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
+        if guard.CHECKED:
+            options["parallel"] = False
         return Compiled(function, {**common, **options})
 
     return decorate if function is None else decorate(function)

@@ -6,7 +6,8 @@ into one register value, ``+ - *`` work lane by lane, ``store`` writes them back
 whatever the machine has (one AVX register of float32, two of float64, two of NEON), so the code is portable and
 every lane is computed with the same operations in the same order wherever it runs.
 
-There are no bounds checks: an index that leaves its array is the caller's mistake.
+There are no bounds checks: an index that leaves its array is the caller's mistake.  Under NUMBA_BOUNDSCHECK=1 there are
+(``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, models, overload, register_model
+
+from tightmap import guard
 
 LANES = 8
 
@@ -41,15 +45,19 @@ def _mask(lanes: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
 
 
-def _data(context: Any, builder: Any, arytype: Any, ary: Any) -> Any:
-    return (
-        ary if isinstance(arytype, types.CPointer) else cgutils.create_struct_proxy(arytype)(context, builder, ary).data
-    )
+def _element(context: Any, builder: Any, arytype: Any, ary: Any, index: Any, count: int = 1) -> Any:
+    """Where ary[index] is, the first of ``count`` elements that are going to be read or written; 0: of none."""
+    if isinstance(arytype, types.CPointer):
+        return builder.gep(ary, [index])
+    array = cgutils.create_struct_proxy(arytype)(context, builder, ary)
+    if guard.CHECKED and count:
+        guard.check_range(context, builder, index, count, array.nitems)
+    return builder.gep(array.data, [index])
 
 
-def _pointer(context: Any, builder: Any, arytype: Any, ary: Any, index: Any) -> Any:
-    vector = context.get_value_type(Vec(arytype.dtype))
-    return builder.bitcast(builder.gep(_data(context, builder, arytype, ary), [index]), vector.as_pointer())
+def _vector(context: Any, builder: Any, arytype: Any, ary: Any, index: Any) -> Any:
+    vector = ir.VectorType(context.get_data_type(arytype.dtype), LANES)
+    return builder.bitcast(_element(context, builder, arytype, ary, index, LANES), vector.as_pointer())
 
 
 def _is_plain(ary: Any) -> bool:
@@ -70,9 +78,12 @@ def pointer(typingctx, ary):
         return None
 
     def codegen(context, builder, sig, args):
-        return _data(context, builder, sig.args[0], args[0])
+        return cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
 
-    return types.CPointer(ary.dtype)(ary), codegen
+    def itself(context, builder, sig, args):
+        return impl_ret_borrowed(context, builder, sig.return_type, args[0])
+
+    return (ary(ary), itself) if guard.CHECKED else (types.CPointer(ary.dtype)(ary), codegen)
 
 
 @intrinsic
@@ -83,8 +94,8 @@ def load(typingctx, ary, index):
     vec = Vec(ary.dtype)
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        return builder.load(pointer, align=sig.args[0].dtype.bitwidth // 8)
+        place = _vector(context, builder, sig.args[0], args[0], args[1])
+        return builder.load(place, align=sig.args[0].dtype.bitwidth // 8)
 
     return vec(ary, types.intp), codegen
 
@@ -100,9 +111,7 @@ def load_as(typingctx, ary, index, like):
     vec = Vec(like.dtype)
 
     def codegen(context, builder, sig, args):
-        element = context.get_data_type(sig.args[0].dtype)
-        place = builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]])
-        place = builder.bitcast(place, ir.VectorType(element, LANES).as_pointer())
+        place = _vector(context, builder, sig.args[0], args[0], args[1])
         value = builder.load(place, align=sig.args[0].dtype.bitwidth // 8)
         return builder.uitofp(value, context.get_value_type(vec)) if unsigned else value
 
@@ -116,8 +125,8 @@ def store(typingctx, ary, index, value):
         return None
 
     def codegen(context, builder, sig, args):
-        pointer = _pointer(context, builder, sig.args[0], args[0], args[1])
-        builder.store(args[2], pointer, align=sig.args[0].dtype.bitwidth // 8)
+        place = _vector(context, builder, sig.args[0], args[0], args[1])
+        builder.store(args[2], place, align=sig.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.none(ary, types.intp, value), codegen
@@ -130,7 +139,7 @@ def get(typingctx, ary, index):
         return None
 
     def codegen(context, builder, sig, args):
-        return builder.load(builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]))
+        return builder.load(_element(context, builder, sig.args[0], args[0], args[1]))
 
     return ary.dtype(ary, types.intp), codegen
 
@@ -142,7 +151,7 @@ def put(typingctx, ary, index, value):
         return None
 
     def codegen(context, builder, sig, args):
-        builder.store(args[2], builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]))
+        builder.store(args[2], _element(context, builder, sig.args[0], args[0], args[1]))
         return context.get_dummy_value()
 
     return types.none(ary, types.intp, ary.dtype), codegen
@@ -156,7 +165,7 @@ def prefetch(typingctx, ary, index):
 
     def codegen(context, builder, sig, args):
         word, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        place = builder.bitcast(builder.gep(_data(context, builder, sig.args[0], args[0]), [args[1]]), byte)
+        place = builder.bitcast(_element(context, builder, sig.args[0], args[0], args[1], count=0), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(function, [place, word(0), word(3), word(1)])

@@ -47,7 +47,6 @@ class PairModel:
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
     room: npt.NDArray[np.int32]  # (nodes,) labels of the variable of every node, settled or not
     number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
-    span: npt.NDArray[np.int32]  # (factors,) larger label count of the two ends
     diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
@@ -304,8 +303,4 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         magic=magic,
     )
     _by_number(number, g.scope, g.cards, kind, weight, base, edges.kind, edges.weight, edges.base, edges.stride)
-    ends_cards = g.cards[g.scope]
-    span = np.maximum(ends_cards[::2], ends_cards[1::2])
-    return PairModel(
-        edges, net, node, cards, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
-    )  # fmt: skip
+    return PairModel(edges, net, node, cards, cards, number, diagonal_of, diagonals, costs.astype(dtype), scale)
