@@ -116,7 +116,10 @@ def test_neighbours_without_a_factor_have_duals_of_their_own(seed):
         pass
     heights = [moves.h[moves.start[moves.model.node[i]] :][:c] for i, c in enumerate(cards)]
     lowest = all(h.min() == h[a] for h, a in zip(heights, moves.labels, strict=True))
-    duals = [moves.y[moves.first[e] :][: max(cards[list(ends)])] for e, ends in zip(moves.model.number, graph.edges)]
+    duals = [
+        moves.y[moves.first[e] :][: max(cards[list(ends)])]
+        for e, ends in zip(moves.model.number, graph.edges, strict=True)
+    ]
     feasible = all(np.ptp(y) <= w for y, w in zip(duals, moves.model.edges.weight[moves.model.number], strict=True))
     assert moves.proven() == (lowest and feasible)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tightmap import clock, parallel
+from tightmap import clock, memory, parallel
 from tightmap.certificate import proves_infeasible
 from tightmap.energy import trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
@@ -86,12 +86,14 @@ def solve(
         solver = make_solver(method, dict(options))
     available = parallel.available()
     count = min(chosen or available, available)
-    graph = model.graph()
+    with memory.guarded("the canonical form"):
+        graph = model.graph()
     point = initial_point(model, graph, init)
     deadline = None if limit is None else begin + limit
     context = Context(start, count, deadline, iterations, Incumbent(graph))
     run = _Run(model, method, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
-    return run.execute(point)
+    with memory.guarded(f"method {method!r}"):
+        return run.execute(point)
 
 
 def _whole(name: str, value: Any, least: int) -> int | None:

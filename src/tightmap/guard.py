@@ -38,9 +38,7 @@ def check_range(context: Any, builder: Any, index: Any, count: int, size: Any) -
     last = builder.sub(size, size.type(count))
     if index.type != size.type:
         index = builder.sext(index, size.type)
-    outside = builder.or_(
-        builder.icmp_signed("<", index, index.type(0)), builder.icmp_signed(">", index, last)
-    )
+    outside = builder.or_(builder.icmp_signed("<", index, index.type(0)), builder.icmp_signed(">", index, last))
     with cgutils.if_unlikely(builder, outside):
         if config.FULL_TRACEBACKS:
             cgutils.printf(builder, "index %ld + %ld of %ld\n", index, size.type(count), size)
