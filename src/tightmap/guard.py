@@ -40,7 +40,7 @@ def check_range(context: Any, builder: Any, index: Any, count: int, size: Any) -
         index = builder.sext(index, size.type)
     outside = builder.or_(builder.icmp_signed("<", index, index.type(0)), builder.icmp_signed(">", index, last))
     with cgutils.if_unlikely(builder, outside):
-        if config.FULL_TRACEBACKS:
+        if getattr(config, "FULL_TRACEBACKS", False):
             cgutils.printf(builder, "index %ld + %ld of %ld\n", index, size.type(count), size)
         message = f"index is out of bounds in {_kernel(builder.function.name)}"
         context.call_conv.return_user_exc(builder, IndexError, (message,))
