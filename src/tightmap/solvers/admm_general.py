@@ -26,9 +26,10 @@ import numpy.typing as npt
 from numba import prange
 
 from tightmap.compiled import compiled, lean
-from tightmap.factors.kernels import contract
+from tightmap.factors.kernels import contract, labellings
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.graph import Arrays, Kind
+from tightmap.pace import EVER, LOOK, end_of, late
 from tightmap.solvers.simplex import simplex_threshold
 
 CYCLIC, STAR, SYMMETRIC = 0, 1, 2
@@ -192,8 +193,8 @@ def _mark(g, form, dirty, d, i):
 
 
 @compiled
-def _update_block(g, form, state, d, b, rho, eps, scratch):
-    """Copy d of the dirty variables of a block; returns how many there were."""
+def _update_block(g, form, state, d, b, rho, eps, scratch, until):
+    """Copy d of the dirty variables of a block; returns how many there were (fewer when time is up)."""
     x, dirty = state.x, state.dirty
     n = len(g.cards)
     size = g.offset[n]
@@ -202,9 +203,16 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
     p = np.empty(g.cards.max())
     total = 0.0
     count = 0
+    spent = 0.0
     for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
         if dirty[d, i] == 0:
             continue
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                break
+        for a in range(g.adj_start[i], g.adj_start[i + 1] if until < EVER else 0):
+            spent += 20.0 + labellings(g, int(g.adj_factor[a]))
         dirty[d, i] = 0
         count += 1
         c, at = g.cards[i], g.offset[i]
@@ -302,17 +310,20 @@ def _residual(state):
 
 
 @compiled(parallel=True)
-def general_sweeps(g, form, state, rho, eps, iterations, cached, scratch):
-    """Iterations at one rho.  Returns (squared residual of the last one, vectors computed)."""
+def general_sweeps(g, form, state, rho, eps, iterations, cached, scratch, left):
+    """Iterations at one rho, until time is up.  Returns (squared residual of the last one, vectors computed)."""
     blocks = state.residual.shape[1]
     work = np.zeros(blocks, np.int64)
     total = 0.0
+    until = end_of(left)
     for _ in range(iterations):
+        if late(until):
+            break
         if not cached:
             _touch(state)
         for d in range(form.copies):
             for b in prange(blocks):
-                work[b] += _update_block(g, form, state, d, np.int64(b), rho, eps, scratch)
+                work[b] += _update_block(g, form, state, d, np.int64(b), rho, eps, scratch, until)
         for b in prange(blocks):
             _multiply_block(g, form, state, np.int64(b), rho, eps)
         total = _residual(state)
