@@ -65,7 +65,7 @@ def main() -> None:
     order = np.arange(graph.n)
 
     def sweep() -> None:
-        descend(graph.arrays, labels.copy(), np.ones(graph.n, dtype=np.uint8), order, 0, graph.n)
+        descend(graph.arrays, labels.copy(), np.ones(graph.n, dtype=np.uint8), order, 0, graph.n, np.inf)
 
     one = best(lambda: unaries.min(axis=1))
     print(f"teddy: one pass over the unaries (NumPy min) {1e3 * one:.1f} ms")

@@ -108,7 +108,7 @@ def test_update_of_the_last_copy_minimises_the_lagrangian(order, decomposition, 
     rho = 50.0
     state = general_state(graph.arrays, f)
     state.x[:], state.y[:] = x.ravel(), y.ravel()
-    general_sweeps(graph.arrays, f, state, rho, 0.0, 1, True, workspace(graph.arrays))
+    general_sweeps(graph.arrays, f, state, rho, 0.0, 1, True, workspace(graph.arrays), np.inf)
     after = state.x.reshape(order, n).copy()
 
     def lagrangian(last):
@@ -138,7 +138,7 @@ def test_centres_are_stationary_in_every_copy(order, decomposition):
     state = general_state(graph.arrays, f)
     state.x[:] = x.ravel()
     state.dirty[0] = 0  # copy 1 is projected on simplices; look at the others
-    general_sweeps(graph.arrays, f, state, rho, 0.0, 1, True, workspace(graph.arrays))
+    general_sweeps(graph.arrays, f, state, rho, 0.0, 1, True, workspace(graph.arrays), np.inf)
     after = state.x.reshape(order, n)
     for d in range(1, order):
         at = np.vstack([after[: d + 1], x[d + 1 :]])
@@ -166,7 +166,7 @@ def test_decomposition_restores_energy_and_gradient(order, symmetrize):
 def trajectory(g, f, rho, iterations, cached=True, eps=0.0, y0=None):
     state = general_state(g, f)
     state.x.reshape(f.copies, -1)[:] = np.repeat(1.0 / g.cards, g.cards)
-    general_sweeps(g, f, state, rho, eps, iterations, cached, workspace(g))
+    general_sweeps(g, f, state, rho, eps, iterations, cached, workspace(g), np.inf)
     return state.x.reshape(f.copies, -1).copy(), state.y.reshape(f.copies, -1).copy()
 
 

@@ -46,8 +46,8 @@ def test_the_walk_knows_its_energy():
     initial_costs(graph.arrays, labels, cost)
     start = energy(graph, labels)
     value = np.array([start, start])
-    best, until = labels.copy(), np.zeros(len(cost), dtype=np.int64)
-    walk(graph.arrays, labels, cost, best, until, 0, 500, 5, np.array([1], dtype=np.uint64), value)
+    best, tabu = labels.copy(), np.zeros(len(cost), dtype=np.int64)
+    walk(graph.arrays, labels, cost, best, tabu, 0, 500, 0, 5, np.array([1], dtype=np.uint64), value, np.inf)
     assert value[0] == pytest.approx(energy(graph, labels))
     assert value[1] == pytest.approx(energy(graph, best))
     assert value[1] <= energy(graph, local_minimum(graph, np.zeros(graph.n, dtype=np.int64)))
@@ -60,7 +60,9 @@ def test_metropolis_knows_its_energy():
     best, cost = labels.copy(), np.empty(len(graph.arrays.unary))
     initial_costs(graph.arrays, labels, cost)
     value = np.array([energy(graph, labels), np.inf])
-    after = metropolis(graph.arrays, labels, cost, best, value, 2.0, 0.9, 30, np.array([1], dtype=np.uint64))
+    random = np.array([1], dtype=np.uint64)
+    after, left, first = metropolis(graph.arrays, labels, cost, best, value, 2.0, 0.9, 30, 0, random, np.inf)
+    assert left == first == 0
     assert after == pytest.approx(2.0 * 0.9**30)
     assert value[0] == pytest.approx(energy(graph, labels))
     assert value[1] == pytest.approx(energy(graph, best))
@@ -106,7 +108,7 @@ def test_random_forests_are_maximal_induced_forests(seed):
     member = np.zeros(n, dtype=np.uint8)
     buffers = np.arange(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     state = np.array([seed + 1], dtype=np.uint64)
-    chosen = random_forest(g, state, *buffers, member)
+    chosen = random_forest(g, state, *buffers, member, np.inf)
     assert sorted(chosen) == np.flatnonzero(member).tolist()
 
     def is_forest(nodes):

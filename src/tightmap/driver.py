@@ -26,7 +26,7 @@ from tightmap.model import Model
 from tightmap.registry import make_solver
 from tightmap.result import Result, Status
 from tightmap.solvers.base import Context, Incumbent, Init, Labels, Progress, Solver
-from tightmap.solvers.bcd import descent_in_parts
+from tightmap.solvers.bcd import descend_within
 
 FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
@@ -265,12 +265,8 @@ class _Run:
 
         A limit too short even for that cuts it off, but only after the descent had a moment.
         """
-        graph = self.graph
         labels = np.array(start, dtype=np.int64)
-        moment = clock.now() + FIRST_MOMENT
-        for _ in descent_in_parts(graph, labels):
-            if self.context.remaining() <= 0.0 and clock.now() > moment:
-                break
+        descend_within(self.graph, labels, max(self.context.remaining(), FIRST_MOMENT))
         self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-import numpy as np
 from numba.extending import overload
 
 from tightmap.compiled import lean
 from tightmap.factors.dense import dense_add_slice, dense_contract, dense_key, dense_minmarg
-from tightmap.factors.pattern import IN_ORDER, pattern_rank
+from tightmap.factors.pattern import pattern_rank
+from tightmap.factors.pattern_kernels import pattern_contract, pattern_minmarg
 from tightmap.factors.pn_potts import pn_add_slice, pn_contract, pn_minmarg, pn_value
 from tightmap.factors.second_difference import second_add_slice, second_contract, second_minmarg, second_value
 from tightmap.factors.sparse import sparse_add_slice, sparse_contract, sparse_lookup, sparse_minmarg
@@ -38,62 +38,6 @@ def _pattern_add_slice(g, f, pos, labels, out, scale):
     scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
     for s in range(g.cards[scope[pos]]):
         out[s] += scale * g.weight[f] * g.params[g.param[f] + pattern_rank(labels, scope, pos, s)]
-
-
-@lean
-def _cost_at(g, f, own):
-    """Weighted cost of a sparse or pattern factor at the labels of its positions."""
-    if g.kind[f] == PATTERN:
-        return g.weight[f] * g.params[g.param[f] + pattern_rank(own, IN_ORDER[: len(own)], -1, 0)]
-    a = g.scope_start[f]
-    key = 0
-    for p in range(len(own)):
-        key = key * g.cards[g.scope[a + p]] + int(own[p])
-    return g.weight[f] * sparse_lookup(g, f, key)
-
-
-@lean
-def _advance(g, f, own):
-    """Next labelling of the positions in C order; False after the last."""
-    a = g.scope_start[f]
-    for p in range(len(own) - 1, -1, -1):
-        own[p] += 1
-        if own[p] < g.cards[g.scope[a + p]]:
-            return True
-        own[p] = 0
-    return False
-
-
-@lean
-def _enumerate_contract(g, f, pos, x, start, out, work):
-    own = work[: g.scope_start[f + 1] - g.scope_start[f]]  # labels of the positions
-    own[:] = 0.0
-    more = True
-    while more:
-        product = _cost_at(g, f, own)
-        for p in range(len(own)):
-            if p != pos:
-                product *= x[start[p] + int(own[p])]
-        out[int(own[pos])] += product
-        more = _advance(g, f, own)
-
-
-@lean
-def _enumerate_minmarg(g, f, pos, h, start, out, work):
-    own = work[: g.scope_start[f + 1] - g.scope_start[f]]  # labels of the positions
-    own[:] = 0.0
-    for s in range(g.cards[g.scope[g.scope_start[f] + pos]]):
-        out[s] = np.inf
-    more = True
-    while more:
-        v = _cost_at(g, f, own)
-        for p in range(len(own)):
-            if p != pos:
-                v += h[start[p] + int(own[p])]
-        s = int(own[pos])
-        if v < out[s]:
-            out[s] = v
-        more = _advance(g, f, own)
 
 
 def _value(g, f, labels):
@@ -133,7 +77,7 @@ def _contract(g, f, pos, x, start, out, work):
     elif kind == SPARSE:
         sparse_contract(g, f, pos, x, start, out)
     elif kind == PATTERN:
-        _enumerate_contract(g, f, pos, x, start, out, work)
+        pattern_contract(g, f, pos, x, start, out, work)
     else:
         second_contract(g, f, pos, x, start, out, work)
 
@@ -145,10 +89,9 @@ def _minmarg(g, f, pos, h, start, out, work):
     elif kind == PN_POTTS:
         pn_minmarg(g, f, pos, h, start, out)
     elif kind == PATTERN:
-        _enumerate_minmarg(g, f, pos, h, start, out, work)
+        pattern_minmarg(g, f, pos, h, start, out, work)
     elif kind == SPARSE:
-        if not sparse_minmarg(g, f, pos, h, start, out):
-            _enumerate_minmarg(g, f, pos, h, start, out, work)
+        sparse_minmarg(g, f, pos, h, start, out, work)
     else:
         second_minmarg(g, f, pos, h, start, out, work)
 

@@ -20,6 +20,7 @@ from tightmap.factors.difference import (
     difference_value,
 )
 from tightmap.factors.higher import higher_add_slice, higher_contract, higher_minmarg, higher_value
+from tightmap.factors.pattern_kernels import pattern_workspace
 from tightmap.factors.potts import potts_add_slice, potts_contract, potts_minmarg
 from tightmap.graph import Arrays, Kind
 
@@ -28,6 +29,8 @@ POTTS = int(Kind.POTTS)
 LINEAR = int(Kind.LINEAR)
 QUADRATIC = int(Kind.QUADRATIC)
 SECOND = int(Kind.SECOND_DIFFERENCE)
+PATTERN = int(Kind.PATTERN)
+SPARSE = int(Kind.SPARSE)
 
 
 def workspace(g: Arrays) -> int:
@@ -41,7 +44,21 @@ def workspace(g: Arrays) -> int:
         size = max(size, int(sizes[dense].max()))
     if (g.kind == SECOND).any():
         size = max(size, 2 * int(g.cards.max()) * (int(g.cards.max()) + 1) + 32)  # see second_minmarg
+    labels, arities = int(g.cards.max(initial=1)), np.diff(g.scope_start)
+    if (g.kind == PATTERN).any():
+        size = max(size, pattern_workspace(int(arities[g.kind == PATTERN].max()), labels))
+    if (g.kind == SPARSE).any():
+        size = max(size, int(arities[g.kind == SPARSE].max()) * (labels + 3) + 2)  # see _cheapest_default
     return size + 16
+
+
+@lean
+def labellings(g, f):
+    """Number of labellings of factor f, a float: more than the nanoseconds that an operation on all of it takes."""
+    count = 1.0
+    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+        count *= g.cards[g.scope[p]]
+    return count
 
 
 @lean

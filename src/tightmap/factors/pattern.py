@@ -50,27 +50,17 @@ def pattern_rank(labels, where, pos, own):
     k = len(where)
     groups = 0
     rank = 0
+    string = 0  # group of position q in bits 4 q to 4 q + 3
     for p in range(k):
         mine = _label(labels, where, pos, own, p)
-        group = -1
-        seen = 0
+        group = groups
         for q in range(p):
-            other = _label(labels, where, pos, own, q)
-            fresh = True
-            for r in range(q):
-                if _label(labels, where, pos, own, r) == other:
-                    fresh = False
-                    break
-            if fresh:
-                if other == mine:
-                    group = seen
-                    break
-                seen += 1
-        if group < 0:
-            rank += groups * COMPLETIONS[k - p - 1, groups]
-            groups += 1
-        else:
-            rank += group * COMPLETIONS[k - p - 1, groups]
+            if _label(labels, where, pos, own, q) == mine:
+                group = string >> (4 * q) & 15
+                break
+        rank += group * COMPLETIONS[k - p - 1, groups]
+        groups += 1 if group == groups else 0
+        string |= group << (4 * p)
     return rank
 
 

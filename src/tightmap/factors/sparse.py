@@ -1,17 +1,24 @@
-"""Sparse tables: a default cost and a list of exceptions, of any order."""
+"""Sparse tables: a default cost and a list of exceptions, of any order.
+
+All kernels go through the list, never through the table.  The keys are sorted, so that the labels of the first
+positions change rarely from one exception to the next: what these contribute is kept.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.compiled import lean
-from tightmap.factors.block import Block, weighted
+from tightmap.factors.block import PART, Block, weighted
 from tightmap.factors.dense import slice_keys
 from tightmap.graph import FloatArray, IntArray, Kind
+
+FEW = 16  # factors that share a list of exceptions and are looked up one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +40,36 @@ class SparseBlock(Block):
         """C-order index of every exception."""
         return np.ravel_multi_index(tuple(self.entries.T), tuple(self.shape)).astype(np.int64)
 
-    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
-        keys = self.keys()
+    @cached_property
+    def sorted_keys(self) -> tuple[IntArray, FloatArray]:
+        """Keys of the exceptions, ascending, with their costs."""
+        keys = self.keys() if len(self.entries) else np.zeros(0, dtype=np.int64)
         order = np.argsort(keys, kind="stable")
-        own = np.ravel_multi_index(tuple(labels[self.scopes].T), tuple(self.shape))
-        at = np.minimum(np.searchsorted(keys, own, sorter=order), max(len(keys) - 1, 0))
-        value = np.full(len(self), float(self.default))
-        if len(keys):
-            hit = keys[order[at]] == own
-            value[hit] = self.values[order[at[hit]]]
-        return weighted(self.weights, value)
+        return keys[order], self.values[order]
+
+    def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
+        return self._costs(labels, slice(None))
+
+    def total(self, labels: npt.NDArray[np.integer]) -> float:
+        parts = (slice(begin, begin + PART) for begin in range(0, len(self), PART))
+        return sum(float(self._costs(labels, part).sum()) for part in parts)
+
+    def _costs(self, labels: npt.NDArray[np.integer], rows: slice) -> FloatArray:
+        own = labels[self.scopes[rows]]
+        value = np.full(len(own), float(self.default))
+        if len(self) <= FEW:  # a look at all exceptions is cheaper than sorting them
+            for r, mine in enumerate(own):
+                at = np.flatnonzero(self.entries[:, 0] == mine[0])
+                for p in range(1, len(mine)):
+                    at = at[self.entries[at, p] == mine[p]]
+                value[r] = self.values[at[0]] if len(at) else value[r]
+        elif len(self.entries):
+            keys, values = self.sorted_keys
+            wanted = np.ravel_multi_index(tuple(own.T), tuple(self.shape))
+            at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            hit = keys[at] == wanted
+            value[hit] = values[at[hit]]
+        return weighted(self.weights[rows], value)
 
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
         table = np.full(shape, float(self.default))
@@ -97,34 +124,119 @@ def sparse_contract(g, f, pos, x, start, out):
     for s in range(n):
         out[s] += mass
     i = g.iparam[f]
+    t = g.param[f] + 1
+    last = np.uint64(g.cards[g.scope[a + k - 1]])
+    row = np.uint64(1 << 63)  # the labels of all positions but the last, as one number; none yet
+    rest = 0.0
+    own = 0
     for e in range(g.ints[i]):
-        key = g.ints[i + 1 + e]
-        product = w * (g.params[g.param[f] + 1 + e] - default)
-        own = 0
-        for p in range(k - 1, -1, -1):
-            c = g.cards[g.scope[a + p]]
-            l = key % c
-            key //= c
-            if p == pos:
-                own = l
-            else:
-                product *= x[start[p] + l]
-        out[own] += product
+        key = np.uint64(g.ints[i + 1 + e])
+        upper = key // last
+        l = np.int64(key - upper * last)
+        if upper != row:
+            row = upper
+            rest = w
+            for p in range(k - 2, -1, -1):
+                c = np.uint64(g.cards[g.scope[a + p]])
+                above = upper // c
+                here = np.int64(upper - above * c)
+                upper = above
+                if p == pos:
+                    own = here
+                else:
+                    rest *= x[start[p] + here]
+        if pos == k - 1:
+            out[l] += rest * (g.params[t + e] - default)
+        else:
+            out[own] += rest * x[start[k - 1] + l] * (g.params[t + e] - default)
 
 
 @lean
-def sparse_minmarg(g, f, pos, h, start, out):
-    """Exact when no exception is dearer than the default; returns False otherwise (the caller enumerates)."""
+def _order_labels(h, at, count, order):
+    """order = the labels 0..count-1 by increasing h[at + label] (heap sort: no scratch space, never slow)."""
+    for s in range(count):
+        order[s] = s
+    end = count
+    root = count // 2
+    while end > 1:
+        if root > 0:
+            root -= 1
+        else:
+            end -= 1
+            order[0], order[end] = order[end], order[0]
+        parent = root
+        while True:
+            child = 2 * parent + 1
+            if child >= end:
+                break
+            if child + 1 < end and h[at + int(order[child])] < h[at + int(order[child + 1])]:
+                child += 1
+            if h[at + int(order[parent])] >= h[at + int(order[child])]:
+                break
+            order[parent], order[child] = order[child], order[parent]
+            parent = child
+
+
+@lean
+def _cheapest_default(g, f, pos, s, h, start, limit, work):
+    """The smallest sum of the vectors of the other positions, below ``limit``, at which the default cost is to be had.
+
+    Position ``pos`` has label s.  Labellings are tried depth first, labels from the cheapest on, and a branch ends when
+    its cheapest continuation is not below the best so far.  So hardly more labellings are looked at than there are
+    exceptions, dearer than the default, below the answer.
+    """
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    widest = 0
+    for p in range(k):
+        widest = max(widest, g.cards[g.scope[a + p]])
+    tried = work[k * widest : k * widest + k]  # which of its labels, in order, a position has now
+    spent = work[k * widest + k : k * widest + 2 * k + 1]  # by the positions before
+    left = work[k * widest + 2 * k + 1 : k * widest + 3 * k + 2]  # that this and the positions after it spend at least
+    left[k] = 0.0
+    for p in range(k - 1, -1, -1):
+        left[p] = left[p + 1]
+        if p != pos:
+            left[p] += h[start[p] + int(work[p * widest])]
+    w = g.weight[f]
+    dear = w * g.params[g.param[f]]
+    spent[0] = 0.0
+    tried[0] = -1.0
+    p = 0
+    while p >= 0:
+        tried[p] += 1.0
+        r = int(tried[p])
+        if r >= (1 if p == pos else g.cards[g.scope[a + p]]):
+            p -= 1
+            continue
+        here = 0.0 if p == pos else h[start[p] + int(work[p * widest + r])]
+        spent[p + 1] = spent[p] + here
+        if not spent[p + 1] + left[p + 1] < limit:
+            p -= 1
+            continue
+        if p + 1 < k:
+            p += 1
+            tried[p] = -1.0
+            continue
+        key = 0
+        for q in range(k):
+            l = s if q == pos else int(work[q * widest + int(tried[q])])
+            key = key * g.cards[g.scope[a + q]] + l
+        if w * sparse_lookup(g, f, key) <= dear:
+            limit = spent[k]
+    return limit
+
+
+@lean
+def sparse_minmarg(g, f, pos, h, start, out, work):
     a = g.scope_start[f]
     k = g.scope_start[f + 1] - a
     n = g.cards[g.scope[a + pos]]
     w = g.weight[f]
     default = w * g.params[g.param[f]]
     i = g.iparam[f]
-    for e in range(g.ints[i]):
-        if w * g.params[g.param[f] + 1 + e] > default:
-            return False
-    total = default
+    t = g.param[f] + 1
+    total = 0.0
     for p in range(k):
         if p != pos:
             low = np.inf
@@ -133,19 +245,49 @@ def sparse_minmarg(g, f, pos, h, start, out):
                 low = v if v < low else low
             total += low
     for s in range(n):
-        out[s] = total
+        out[s] = np.inf
+    dearer = False
+    last = np.uint64(g.cards[g.scope[a + k - 1]])
+    row = np.uint64(1 << 63)  # the labels of all positions but the last, as one number; none yet
+    rest = 0.0
+    own = 0
     for e in range(g.ints[i]):
-        key = g.ints[i + 1 + e]
-        v = w * g.params[g.param[f] + 1 + e]
-        own = 0
-        for p in range(k - 1, -1, -1):
-            c = g.cards[g.scope[a + p]]
-            l = key % c
-            key //= c
-            if p == pos:
-                own = l
-            else:
-                v += h[start[p] + l]
+        key = np.uint64(g.ints[i + 1 + e])
+        upper = key // last
+        l = np.int64(key - upper * last)
+        if upper != row:
+            row = upper
+            rest = 0.0
+            for p in range(k - 2, -1, -1):
+                c = np.uint64(g.cards[g.scope[a + p]])
+                above = upper // c
+                here = np.int64(upper - above * c)
+                upper = above
+                if p == pos:
+                    own = here
+                else:
+                    rest += h[start[p] + here]
+        v = w * g.params[t + e]
+        dearer |= v > default
+        v += rest
+        if pos == k - 1:
+            own = l
+        else:
+            v += h[start[k - 1] + l]
         if v < out[own]:
             out[own] = v
-    return True
+    if total == np.inf:
+        return
+    if dearer:
+        widest = 0
+        for p in range(k):
+            widest = max(widest, g.cards[g.scope[a + p]])
+        for p in range(k):
+            if p != pos:
+                _order_labels(h, start[p], g.cards[g.scope[a + p]], work[p * widest : (p + 1) * widest])
+    for s in range(n):
+        v = total
+        if dearer:
+            v = _cheapest_default(g, f, pos, s, h, start, out[s] - default, work)
+        if default + v < out[s]:
+            out[s] = default + v

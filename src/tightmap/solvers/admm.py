@@ -25,6 +25,7 @@ from tightmap import clock
 from tightmap.energy import energy
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.pace import time_left
 from tightmap.solvers.admm_coarse import coarsen
 from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, Heated, Noise, Start, without_extremes
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
@@ -324,11 +325,13 @@ class ADMM(Solver):
             count = min(1 if cycle.stall else self._same_rho(run), cycle.limit - run.iteration)
             count = int(max(1, min(count, limit - run.total)))
             sweeping = clock.now()
-            residual, active = engine.sweeps(run.rho, cycle.relax, count, run.fresh)
+            residual, active = engine.sweeps(run.rho, cycle.relax, count, run.fresh, time_left(run.context))
             run.pace = (clock.now() - sweeping) / count
             run.iteration += count
             run.total += count
             run.info = {"residual": residual, "rho": run.rho, "active": active, "cycle": float(run.number)}
+            if run.context.remaining() <= 0.0:  # what there is will be rounded at the end
+                return Progress(iterations=run.iteration - before, info=run.info)
             over = residual <= self.tolerance or run.iteration >= cycle.limit
             self._grow(run, cycle, residual, count)
             if over or self._rounding_due(run) or run.total >= limit:
@@ -396,7 +399,7 @@ class ADMM(Solver):
         if run.square is not None:
             return run.engine.labels()[run.square]
         if len(run.graph.arrays.unary) <= SMALL:
-            return round_and_descend(run.graph, run.engine.relaxed())
+            return round_and_descend(run.graph, run.engine.relaxed(), run.context)
         return run.engine.labels()
 
     def finish(self, run: Run) -> Final:

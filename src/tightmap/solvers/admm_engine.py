@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
+from tightmap.pace import EVER
 from tightmap.solvers import admm_grid as grid
 from tightmap.solvers.admm_general import Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.base import Labels, Vector
@@ -92,8 +93,11 @@ class Engine(ABC):
         """Start there in every copy, multipliers zero, noise added to the unaries."""
 
     @abstractmethod
-    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
-        """Iterate at one rho, fresh if it differs from the last; (squared residual per variable, part computed)."""
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool, left: float = EVER) -> tuple[float, float]:
+        """Iterate at one rho, fresh if it differs from the last; (squared residual per variable, part computed).
+
+        After ``left`` seconds the last iteration may stay unfinished.
+        """
 
     @abstractmethod
     def relaxed(self) -> Vector:
@@ -163,7 +167,7 @@ class GridEngine(Engine):
         state.y[:] = 0
         grid.grid_touch(state)
 
-    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool, left: float = EVER) -> tuple[float, float]:
         kind = self.dtype
         if fresh:
             grid.grid_touch(self.state)
@@ -226,14 +230,14 @@ class GeneralEngine(Engine):
         self.state.y[:] = 0.0
         self.state.dirty[:] = 1
 
-    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool) -> tuple[float, float]:
+    def sweeps(self, rho: float, relax: float, iterations: int, fresh: bool, left: float = EVER) -> tuple[float, float]:
         if fresh:
             self.state.dirty[:] = 1
         form = self.form._replace(relax=relax)
         team = self.teams.choose(self.variables)
         begin = time.perf_counter()
         residual, work = general_sweeps(
-            self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch, team
+            self.noisy, form, self.state, rho, self.eps, iterations, self.cached, self.scratch, left, team
         )
         self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, work))
         return residual / self.variables, work / max(1, iterations * self.variables * form.copies)

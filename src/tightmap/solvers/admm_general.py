@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.compiled import compiled, lean
-from tightmap.factors.kernels import contract
+from tightmap.factors.kernels import contract, labellings
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.graph import Arrays, Kind
+from tightmap.pace import EVER, LOOK, end_of, late
 from tightmap.solvers.simplex import simplex_threshold
 from tightmap.sync import meet, together
 
@@ -192,8 +193,8 @@ def _mark(g, form, dirty, d, i):
 
 
 @compiled
-def _update_block(g, form, state, d, b, rho, eps, scratch):
-    """Copy d of the dirty variables of a block; returns how many there were."""
+def _update_block(g, form, state, d, b, rho, eps, scratch, until):
+    """Copy d of the dirty variables of a block; returns how many there were (fewer when time is up)."""
     x, dirty = state.x, state.dirty
     n = len(g.cards)
     size = g.offset[n]
@@ -202,9 +203,16 @@ def _update_block(g, form, state, d, b, rho, eps, scratch):
     p = np.empty(g.cards.max())
     total = 0.0
     count = 0
+    spent = 0.0
     for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
         if dirty[d, i] == 0:
             continue
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                break
+        for a in range(g.adj_start[i], g.adj_start[i + 1] if until < EVER else 0):
+            spent += 20.0 + labellings(g, int(g.adj_factor[a]))
         dirty[d, i] = 0
         count += 1
         c, at = g.cards[i], g.offset[i]
@@ -302,11 +310,15 @@ def _residual(state):
 
 
 @compiled
-def _sweeps(g, form, state, rho, eps, iterations, cached, scratch, work, total, thread, threads, progress):
-    """One thread's share; all meet after every copy, after the multipliers, and when the first has added up."""
+def _sweeps(g, form, state, rho, eps, iterations, cached, scratch, left, work, total, thread, threads, progress):
+    """One thread's share; all meet after every copy, after the multipliers, and when the first has added up.
+
+    total gets the squared residual, and whether the time is up, on which all threads have to agree.
+    """
     blocks = state.residual.shape[1]
     first, last = blocks * thread // threads, blocks * (thread + 1) // threads
     met = 0
+    until = end_of(left)
     for _ in range(iterations):
         if not cached:
             met += 1
@@ -316,7 +328,7 @@ def _sweeps(g, form, state, rho, eps, iterations, cached, scratch, work, total, 
                 return
         for d in range(form.copies):
             for b in range(first, last):
-                work[b] += _update_block(g, form, state, d, b, rho, eps, scratch)
+                work[b] += _update_block(g, form, state, d, b, rho, eps, scratch, until)
             met += 1
             if not meet(progress, thread, threads, met):
                 return
@@ -327,8 +339,9 @@ def _sweeps(g, form, state, rho, eps, iterations, cached, scratch, work, total, 
             return
         if thread == 0:
             total[0] = _residual(state)
+            total[1] = 1.0 if late(until) else 0.0
         met += 1
-        if not meet(progress, thread, threads, met) or total[0] == 0.0:
+        if not meet(progress, thread, threads, met) or total[0] == 0.0 or total[1] == 1.0:
             return
 
 
@@ -341,9 +354,10 @@ def general_sweeps(
     iterations: int,
     cached: bool,
     scratch: int,
+    left: float = EVER,
     team: int = 1,
 ) -> tuple[float, int]:
-    """Iterations at one rho.  Returns (squared residual of the last one, vectors computed)."""
-    work, total = np.zeros(state.residual.shape[1], np.int64), np.zeros(1)
-    together(team, _sweeps, team, g, form, state, rho, eps, iterations, cached, scratch, work, total)
+    """Iterations at one rho, until time is up.  Returns (squared residual of the last one, vectors computed)."""
+    work, total = np.zeros(state.residual.shape[1], np.int64), np.zeros(2)
+    together(team, _sweeps, team, g, form, state, rho, eps, iterations, cached, scratch, left, work, total)
     return float(total[0]), int(work.sum())

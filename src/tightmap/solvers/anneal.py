@@ -26,12 +26,13 @@ from tightmap.errors import OptionError
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
+from tightmap.pace import LOOK, end_of, late, time_left
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.forest import minimise_forest, root_blocks
 from tightmap.solvers.xorshift import start_state, uniform
 
-WORK = 3_000_000  # entries visited between two looks at the clock
+WORK = 3_000_000  # entries visited in an iteration
 FUSE = 0.1  # temperature, relative to the hottest, below which regions are worth looking at
 SETTLE = 6  # forests in a row without improvement that end the descent of a cycle
 
@@ -45,9 +46,13 @@ def _find(root, i):
 
 
 @compiled
-def random_forest(g, state, order, root, seen, member):
-    """Variables of a random maximal induced forest, in random order of entry; member[i] is 1 for them."""
+def random_forest(g, state, order, root, seen, member, until):
+    """Variables of a random maximal induced forest, in random order of entry; member[i] is 1 for them.
+
+    It is not maximal when time is up.
+    """
     n = len(g.cards)
+    work = 0
     for q in range(n - 1, 0, -1):
         r = int(uniform(state) * (q + 1))
         order[q], order[r] = order[r], order[q]
@@ -59,6 +64,11 @@ def random_forest(g, state, order, root, seen, member):
     chosen = np.empty(n, np.int64)
     for q in range(n):
         i = order[q]
+        work += 20 * (1 + g.adj_start[i + 1] - g.adj_start[i])
+        if work > LOOK:
+            work = 0
+            if late(until):
+                break
         fits = True
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[a])
@@ -88,25 +98,30 @@ def random_forest(g, state, order, root, seen, member):
 
 
 @compiled
-def sweep(g, labels, state, order, root, seen, member, cost, noise, temperature, scratch):
+def sweep(g, labels, state, order, root, seen, member, cost, noise, temperature, scratch, until):
     """Draw one forest, minimise it exactly under noise of the given temperature; returns the true change of energy."""
-    chosen = random_forest(g, state, order, root, seen, member)
+    chosen = random_forest(g, state, order, root, seen, member, until)
     start = np.array([0, len(chosen)])
     nodes, parent, link, _ = root_blocks(g, start, chosen)
     for i in nodes:
         member[i] = 0
         for e in range(g.offset[i], g.offset[i + 1]):
             noise[e] = temperature * np.log(-np.log(uniform(state))) if temperature > 0.0 else 0.0
-    return minimise_forest(g, labels, nodes, parent, link, cost, member, scratch, noise, temperature > 0.0)
+    return minimise_forest(g, labels, nodes, parent, link, cost, member, scratch, noise, temperature > 0.0, until)
 
 
 @compiled
-def cool(g, labels, state, order, root, seen, member, cost, noise, hot, rate, sweeps, scratch):
+def cool(g, labels, state, order, root, seen, member, cost, noise, hot, rate, sweeps, scratch, left):
+    """Some sweeps of a cooling; returns the temperature after them and the change of energy of the last one."""
+    until = end_of(left)
     temperature = hot
+    change = 0.0
     for _ in range(sweeps):
-        sweep(g, labels, state, order, root, seen, member, cost, noise, temperature, scratch)
+        if late(until):
+            break
+        change = sweep(g, labels, state, order, root, seen, member, cost, noise, temperature, scratch, until)
         temperature *= rate
-    return temperature
+    return temperature, change
 
 
 @dataclass
@@ -147,7 +162,7 @@ class Anneal(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels)
+        labels = local_minimum(graph, labels, context)
         n, entries = graph.n, len(graph.arrays.unary)
         buffers = (
             start_state(context),
@@ -180,12 +195,12 @@ class Anneal(Solver):
             chunk = min(chunk, total - state.sweeps)
             rate = 0.01 ** (1.0 / total)  # a cycle ends at a hundredth of its first temperature
             start = (graph.arrays, state.labels, *state.buffers, state.temperature, rate, chunk, state.scratch)
-            state.temperature = cool(*start)
+            state.temperature, _ = cool(*start, time_left(state.context))
             state.sweeps += chunk
         else:
             for _ in range(chunk):
-                frozen = (graph.arrays, state.labels, *state.buffers, 0.0, state.scratch)
-                change = sweep(*frozen)
+                frozen = (graph.arrays, state.labels, *state.buffers, 0.0, 1.0, 1, state.scratch)
+                _, change = cool(*frozen, time_left(state.context))
                 state.calm = 0 if change < 0.0 else state.calm + 1
                 if state.calm >= SETTLE:
                     break

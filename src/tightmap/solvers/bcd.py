@@ -19,15 +19,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from tightmap import clock
 from tightmap.compiled import compiled, lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import add_slice, contract, load_unary, workspace
 from tightmap.graph import Graph
+from tightmap.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.forest import Forests, forest_blocks, sweep_forests
 
-CHUNK = 20_000_000  # label visits between two looks at the clock
 CHEAP = 2_000_000  # label visits that the starts beyond the fourth may cost
 TIE = 1e-12  # relative: a cost that differs by less than rounding is not a descent
 AS_NUMBERED = np.zeros(0, np.int64)  # the order of visits that needs no list
@@ -44,16 +45,26 @@ def _push_neighbours(g, i, dirty):
 
 
 @compiled
-def descend(g, labels, dirty, order, begin, end):
-    """Visit order[begin:end] (an empty order: as numbered), skipping clean variables; returns how many changed."""
+def descend(g, labels, dirty, order, begin, end, left):
+    """Visit order[begin:end] (an empty order: as numbered), skipping clean variables.
+
+    Returns how many changed, and where it is: at the end, or where time was up.
+    """
+    until = end_of(left)
     changed = 0
+    work = 0
     cost = np.empty(max(g.cards.max(), 1)) if len(g.cards) else np.empty(1)
     for at in range(begin, end):
         i = order[at] if len(order) else at
         if dirty[i] == 0:
             continue
-        dirty[i] = 0
         c = g.cards[i]
+        work += 100 + 4 * c * (1 + g.adj_start[i + 1] - g.adj_start[i])
+        if work > LOOK:
+            work = 0
+            if late(until):
+                return changed, at
+        dirty[i] = 0
         o = g.offset[i]
         shared = 0.0  # what every label pays alike; Potts terms then touch one entry only
         for s in range(c):
@@ -77,7 +88,7 @@ def descend(g, labels, dirty, order, begin, end):
             labels[i] = best
             changed += 1
             _push_neighbours(g, i, dirty)
-    return changed
+    return changed, end
 
 
 @lean
@@ -91,13 +102,20 @@ def initial_costs(g, labels, cost):
 
 
 @lean
-def descend_incremental(g, labels, dirty, order, begin, end, cost):
+def descend_incremental(g, labels, dirty, order, begin, end, cost, left):
     """As descend, with the costs of all variables kept up to date: a flip touches only the factors around it."""
+    until = end_of(left)
     changed = 0
+    work = 0
     for at in range(begin, end):
         i = order[at]
         if dirty[i] == 0:
             continue
+        work += 20 + g.cards[i]
+        if work > LOOK:
+            work = 0
+            if late(until):
+                return changed, at
         dirty[i] = 0
         o = g.offset[i]
         best = 0
@@ -107,6 +125,7 @@ def descend_incremental(g, labels, dirty, order, begin, end, cost):
         now = labels[i]
         if cost[o + best] < cost[o + now] - TIE * abs(cost[o + now]):
             changed += 1
+            work += 100 * g.cards[i] * (1 + g.adj_start[i + 1] - g.adj_start[i])
             for sign in (-1.0, 1.0):
                 for a in range(g.adj_start[i], g.adj_start[i + 1]):
                     f = int(g.adj_factor[a])
@@ -117,15 +136,18 @@ def descend_incremental(g, labels, dirty, order, begin, end, cost):
                             add_slice(g, f, p - first, labels, cost[g.offset[j] : g.offset[j + 1]], sign)
                 labels[i] = best
             _push_neighbours(g, i, dirty)
-    return changed
+    return changed, end
 
 
 @compiled
-def round_relaxed(g, x, order, labels, scratch):
+def round_relaxed(g, x, order, labels, scratch, left):
     """One sweep from relaxed vectors: every variable takes its best label given the others' current vectors.
 
-    x is changed in place to one-hot vectors; a variable that is one-hot already keeps its label on ties.
+    x is changed in place to one-hot vectors; a variable that is one-hot already keeps its label on ties.  When time is
+    up, the variables that are left take the label of their largest entry.
     """
+    until = end_of(left)
+    hurried = False
     work = np.empty(scratch)
     start = np.empty(128, np.int64)
     cost = np.empty(max(g.cards.max(), 1))
@@ -133,11 +155,14 @@ def round_relaxed(g, x, order, labels, scratch):
         c = g.cards[i]
         o = g.offset[i]
         now = -1
+        hurried = hurried or late(until)
         for s in range(c):
-            cost[s] = g.unary[o + s]
+            cost[s] = -x[o + s] if hurried else g.unary[o + s]
             if x[o + s] == 1.0:
                 now = s
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            if hurried:
+                break
             f = int(g.adj_factor[a])
             first = g.scope_start[f]
             for p in range(first, g.scope_start[f + 1]):
@@ -155,47 +180,42 @@ def round_relaxed(g, x, order, labels, scratch):
         labels[i] = best
 
 
-def local_minimum(graph: Graph, labels: Labels, max_sweeps: int = 1000) -> Labels:
-    """The labelling that BCD reaches from a labelling (a new array); what other methods polish with."""
+def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, max_sweeps: int = 1000) -> Labels:
+    """The labelling that BCD reaches from a labelling (a new array); what other methods polish with.
+
+    With a context it ends, wherever it is, when the time limit has passed.
+    """
     out = np.array(labels, dtype=np.int64)
-    settle_all(graph, out, np.ones(graph.n, dtype=np.uint8), max_sweeps)
+    settle_all(graph, out, np.ones(graph.n, dtype=np.uint8), context, max_sweeps)
     return out
 
 
-def descent_in_parts(graph: Graph, labels: Labels) -> Iterator[None]:
-    """Descend in place to a local minimum; hands back now and then, so that the caller can look at the clock."""
+def descend_within(graph: Graph, labels: Labels, seconds: float) -> None:
+    """Descend in place to a local minimum, or as far as so many seconds allow."""
     dirty = np.ones(graph.n, dtype=np.uint8)
+    end = clock.now() + seconds
     for _ in range(1000):
-        changed = 0
-        for begin, end in _parts(graph):
-            changed += int(descend(graph.arrays, labels, dirty, AS_NUMBERED, begin, end))
-            yield
-        if changed == 0:
+        changed, at = descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, end - clock.now())
+        if changed == 0 or at < graph.n:
             return
 
 
-def _parts(graph: Graph) -> Iterator[tuple[int, int]]:
-    """Ranges of variables that are visited between two looks at the clock."""
-    g = graph.arrays
-    per_node = max(1.0, (len(g.unary) + len(g.scope)) / max(1, graph.n))
-    size = max(1, int(CHUNK / per_node))
-    for begin in range(0, graph.n, size):
-        yield begin, min(graph.n, begin + size)
-
-
-def settle_all(graph: Graph, labels: Labels, dirty: np.ndarray, max_sweeps: int = 1000) -> None:
-    """Descend in place, from the variables that are marked dirty, until nothing changes."""
+def settle_all(
+    graph: Graph, labels: Labels, dirty: np.ndarray, context: Context | None = None, max_sweeps: int = 1000
+) -> None:
+    """Descend in place, from the variables that are marked dirty, until nothing changes or the time limit is over."""
     for _ in range(max_sweeps):
-        if descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n) == 0:
+        changed, at = descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, time_left(context))
+        if changed == 0 or at < graph.n:
             break
 
 
-def round_and_descend(graph: Graph, relaxed: Vector) -> Labels:
-    """Round relaxed vectors by one sweep of Algorithm 1, then descend to a local minimum."""
+def round_and_descend(graph: Graph, relaxed: Vector, context: Context | None = None) -> Labels:
+    """Round relaxed vectors by one sweep of Algorithm 1, then descend to a local minimum; in haste after the limit."""
     labels = np.zeros(graph.n, dtype=np.int64)
     x = np.array(relaxed, dtype=np.float64)
-    round_relaxed(graph.arrays, x, np.arange(graph.n), labels, workspace(graph.arrays))
-    return local_minimum(graph, labels)
+    round_relaxed(graph.arrays, x, np.arange(graph.n), labels, workspace(graph.arrays), time_left(context))
+    return local_minimum(graph, labels, context)
 
 
 @dataclass
@@ -252,15 +272,18 @@ class BCD(Solver):
         forests = None if self.blocks == "nodes" else forest_blocks(graph, self.blocks)
         busy = len(graph.arrays.scope) > BUSY * graph.n
         keep = busy if self.incremental is None else self.incremental
-        starts = self._starts(graph, init, order, rng)
+        starts = self._starts(graph, init, order, rng, context)
         state = State(graph, context, starts, order, forests, keep, np.zeros(0, np.int64), np.zeros(0, np.uint8))
         self._next_start(state)
         return state
 
-    def _starts(self, graph: Graph, init: Init, order: np.ndarray, rng: np.random.Generator) -> Iterator[Labels]:
+    def _starts(
+        self, graph: Graph, init: Init, order: np.ndarray, rng: np.random.Generator, context: Context
+    ) -> Iterator[Labels]:
         if init.relaxed is not None:
             labels = np.zeros(graph.n, dtype=np.int64)
-            round_relaxed(graph.arrays, init.relaxed.copy(), order, labels, workspace(graph.arrays))
+            scratch = workspace(graph.arrays)
+            round_relaxed(graph.arrays, init.relaxed.copy(), order, labels, scratch, time_left(context))
             yield labels
         else:
             yield (init.labels if init.labels is not None else unary_argmin(graph)).copy()
@@ -285,16 +308,14 @@ class BCD(Solver):
         """One sweep, or the part of it that fits between two looks at the clock."""
         graph = state.graph
         g = graph.arrays
-        per_node = max(1.0, len(g.unary) / max(1, graph.n) + len(g.scope) / max(1, graph.n))
-        end = min(graph.n, state.position + max(1, int(CHUNK / per_node)))
+        left = time_left(state.context, SLICE)
+        walk = (g, state.labels, state.dirty, state.order, state.position, graph.n)
         if state.cost is None:
-            state.changed += int(descend(g, state.labels, state.dirty, state.order, state.position, end))
+            changed, state.position = descend(*walk, left)
         else:
-            state.changed += int(
-                descend_incremental(g, state.labels, state.dirty, state.order, state.position, end, state.cost)
-            )
-        state.position = end
-        if end < graph.n:
+            changed, state.position = descend_incremental(*walk, state.cost, left)
+        state.changed += changed
+        if state.position < graph.n:
             return Progress(iterations=0)
         if state.forests is not None and state.changed == 0:
             state.changed = sweep_forests(graph, state.forests, state.labels, state.context)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ from tightmap.errors import OptionError
 from tightmap.factors.kernels import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.factors.tabulate import tabulate
 from tightmap.graph import Arrays, Graph, IntArray
+from tightmap.pace import TimeUp, check_time
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import local_minimum, round_and_descend
 from tightmap.solvers.descent import PAIRWISE, PLAIN, PROJECTED, REFRESH, Descent
@@ -36,13 +38,20 @@ from tightmap.solvers.soften import softened
 STEPS = {"plain": PLAIN, "pairwise": PAIRWISE, "projected": PROJECTED}
 POLISH = 3  # rounds of row and column medians
 CHUNK = 4_000_000  # table entries in memory at a time
+PATIENCE = 0.2  # part of the time limit that may go into medians
+GRACE = 0.2  # seconds that the last bound may take when time is up
 
 
-def _dominating(tables: Vector) -> tuple[Vector, Vector]:
-    """Half the absolute row and column sums of (k, rows, columns) tables without their separable parts."""
+def _dominating(tables: Vector, patient: Callable[[], bool]) -> tuple[Vector, Vector]:
+    """Half the absolute row and column sums of (k, rows, columns) tables without their separable parts.
+
+    What is taken for these is the better the more patience there is.
+    """
     left = np.abs(_shifted(tables, np.min))
     middle = tables
     for _ in range(POLISH):
+        if not patient():
+            break
         middle = _shifted(middle, np.median)
         better = np.abs(middle).sum(axis=(1, 2)) < left.sum(axis=(1, 2))
         left[better] = np.abs(middle[better])
@@ -53,6 +62,20 @@ def _shifted(tables: Vector, reduce: Callable[..., Vector]) -> Vector:
     """The tables with ``reduce`` of every row, then of every column, taken off."""
     tables = tables - reduce(tables, axis=2, keepdims=True)
     return tables - reduce(tables, axis=1, keepdims=True)
+
+
+def _difference_sums(kind: int, limit: float, shape: tuple[int, int]) -> tuple[Vector, Vector]:
+    """Half the row and column sums of a table of differences as it stands, without the table."""
+    power = 1.0 if kind == LINEAR else 2.0
+    terms = np.minimum(np.arange(float(max(shape))) ** power, limit)
+    sums = np.concatenate(([0.0], np.cumsum(terms)))  # of the first differences 0, 1, ..
+
+    def side(own: int, other: int) -> Vector:
+        s = np.arange(own)
+        below = sums[s + 1] - sums[np.maximum(s + 1 - other, 0)]  # labels up to s of the other side
+        return 0.5 * (below + sums[np.maximum(other - s, 1)])
+
+    return side(*shape), side(shape[1], shape[0])
 
 
 def _tables(g: Arrays, factors: IntArray, shape: tuple[int, int]) -> Vector:
@@ -75,11 +98,17 @@ def _tables(g: Arrays, factors: IntArray, shape: tuple[int, int]) -> Vector:
     return out.reshape(-1, *shape) * np.sign(g.weight[factors])[:, None, None]
 
 
-def convex_diagonal(g: Arrays) -> tuple[Vector, Vector]:
+def convex_diagonal(g: Arrays, context: Context | None = None) -> tuple[Vector, Vector]:
     """(d, size) of a pairwise model; size[i] >= every number that enters a derivative of variable i by its factors.
 
     Tables that differ by the size of their weights only are looked at once.  d is rounded up, so that it dominates.
+    TimeUp when the time limit of the context passes before.
     """
+    least = 0.0 if context is None else (1.0 - PATIENCE) * context.remaining()
+
+    def patient() -> bool:
+        return context is None or context.remaining() > least
+
     d, size = np.zeros(len(g.unary)), np.zeros(len(g.cards))
     ends = g.scope.reshape(-1, 2)
     active = np.flatnonzero(g.weight)
@@ -96,19 +125,26 @@ def convex_diagonal(g: Arrays) -> tuple[Vector, Vector]:
         per = max(1, CHUNK // (shape[0] * shape[1]))
         for begin in range(0, len(these), per):
             some = these[begin : begin + per]
-            tables = _tables(g, first[some], shape)
-            largest = np.abs(tables).max(axis=(1, 2))
-            smooth = np.isin(g.kind[first[some]], (LINEAR, QUADRATIC))
+            check_time(context)
+            kinds, smooth = g.kind[first[some]], np.isin(g.kind[first[some]], (LINEAR, QUADRATIC))
+            halves: tuple[Vector, Vector]
+            if smooth.all() and shape[0] * shape[1] > CHUNK:  # one table, and that too large to look at
+                limit = float(g.params[g.param[first[some[0]]]])
+                sums = _difference_sums(int(kinds[0]), limit, shape)
+                halves, largest = (sums[0][None], sums[1][None]), np.array([limit])
+            else:
+                tables = _tables(g, first[some], shape)
+                halves, largest = _dominating(tables, patient), np.abs(tables).max(axis=(1, 2))
             largest[smooth] = np.maximum(largest[smooth], float(max(shape)) ** 2)  # prefix sums of t^2 x
             place = np.full(len(first), -1)
             place[some] = np.arange(len(some))
             mine = np.flatnonzero(place[group] >= 0)
             which, factors = place[group[mine]], active[mine]
             w = np.abs(g.weight[factors])
-            for p, sums in enumerate(_dominating(tables)):
+            for p, half in enumerate(halves):
                 nodes = ends[factors, p]
                 np.add.at(size, nodes, w * largest[which])
-                _add_rows(d, g, nodes, w, sums, which)
+                _add_rows(d, g, nodes, w, half, which)
     return d * (1.0 + 1e-10), size
 
 
@@ -148,6 +184,7 @@ def convex_bound(graph: Graph, arrays: Arrays, d: Vector, size: Vector, x: Vecto
 @dataclass
 class State:
     graph: Graph
+    context: Context
     descent: Descent
     size: Vector
     finished: bool = False
@@ -181,49 +218,65 @@ class CQP(Solver):
             raise OptionError(f"cqp: steps must be 'projected', 'pairwise' or 'plain', got {self.steps!r}")
         check_search(self.name, self.line_search, self.tolerance, self.iterations, self.hard_cost)
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         arrays = softened(graph, self.hard_cost)
-        d, size = convex_diagonal(arrays)
+        try:
+            d, size = convex_diagonal(arrays, context)
+        except TimeUp:
+            return None
         rule = STEPS[self.steps]
         spectral = rule == PROJECTED and self.line_search != "diminishing"
-        descent = Descent(graph, arrays, rule, self.line_search, spectral, self.tolerance, self.iterations, d)
+        descent = Descent(graph, arrays, rule, self.line_search, spectral, self.tolerance, self.iterations, d, context)
         x = np.repeat(1.0 / arrays.cards, arrays.cards)
         if init.relaxed is not None:
             x = init.relaxed
         elif isinstance(init.state, Relaxed) and len(init.state.x) == len(x):
             x = init.state.x
-        descent.begin(x)
-        return State(graph, descent, size)
+        with suppress(TimeUp):
+            descent.begin(x)
+        return State(graph, context, descent, size)
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | None) -> Progress:
         """One iteration; with a certified bound now and then, and with the rounding at the end."""
+        if state is None:
+            return Progress(iterations=0)
         d = state.descent
-        moved = d.iterate()
+        try:
+            moved = d.iterate()
+            bound = self._bound(state) if not moved or d.count % REFRESH == 0 else None
+        except TimeUp:
+            return Progress(iterations=0, pending=True)
         info = {"relaxed_energy": d.value, "gap": d.gap}
         if moved:
-            bound = self._bound(state) if d.count % REFRESH == 0 else None
             return Progress(bound=bound, info=info)
         state.finished = True
-        bound = self._bound(state)
         return Progress(labels=self._round(state), bound=bound, done=True, iterations=0, info=info)
 
-    def _bound(self, state: State) -> float:
+    def _bound(self, state: State, left: float | None = None) -> float:
         d = state.descent
         d.settle()
-        d.refresh()
+        d.refresh(left)
         return convex_bound(state.graph, d.arrays, d.diagonal, state.size, d.x, d.grad)
 
     def _round(self, state: State) -> Labels:
         """The better of BCD from the relaxed vectors and BCD from their largest entries."""
         graph, x = state.graph, state.descent.settle()
-        labels = [round_and_descend(graph, x), local_minimum(graph, _largest(graph.arrays, x))]
+        labels = [
+            round_and_descend(graph, x, state.context),
+            local_minimum(graph, _largest(graph.arrays, x), state.context),
+        ]
         return min(labels, key=lambda l: energy(graph, l))
 
-    def finish(self, state: State) -> Final:
+    def finish(self, state: State | None) -> Final:
+        if state is None:
+            return Final()
         x = state.descent.settle().copy()
         if state.finished:
             return Final(state=Relaxed(x))
-        return Final(labels=self._round(state), bound=self._bound(state), state=Relaxed(x))
+        labels, bound = self._round(state), None
+        with suppress(TimeUp):
+            bound = self._bound(state, GRACE)
+        return Final(labels=labels, bound=bound, state=Relaxed(x))
 
 
 def _largest(g: Arrays, x: Vector) -> Labels:

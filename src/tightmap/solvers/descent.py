@@ -19,8 +19,9 @@ import numpy as np
 from tightmap import parallel
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays, Graph
+from tightmap.pace import TimeUp, time_left
 from tightmap.solvers import segment as kernels
-from tightmap.solvers.base import Vector
+from tightmap.solvers.base import Context, Vector
 from tightmap.solvers.line_search import Segment, quadratic, sample_points, segment
 
 PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
@@ -50,10 +51,13 @@ class Descent:
         tolerance: float,
         iterations: int,
         diagonal: Vector | None = None,
+        context: Context | None = None,
     ) -> None:
         self.graph, self.arrays, self.rule = graph, arrays, rule
         self.line_search, self.spectral, self.tolerance, self.iterations = line_search, spectral, tolerance, iterations
         self.diagonal = np.zeros(0) if diagonal is None else diagonal
+        self.context = context
+        self.stale = False  # gradient and value are not those of x: time was up in the middle of an iteration
         self.order = graph.order
         self.scratch = workspace(arrays)
         size, n = len(arrays.unary), graph.n
@@ -66,32 +70,52 @@ class Descent:
         self.count = 0
         self.small = size < SMALL
 
-    def _run(self, kernel: Callable[..., None], blocks: int, *arguments: Any) -> None:
-        """A kernel on all blocks."""
+    def _run(self, kernel: Callable[..., bool | None], blocks: int, *arguments: Any) -> None:
+        """A kernel on all blocks; raises TimeUp when one of them found that time is up."""
+        late: list[bool] = []
+
+        def some(first: int, last: int) -> None:
+            if kernel(first, last, *arguments) is False:
+                late.append(True)
+
         if self.small:
-            kernel(0, blocks, *arguments)
+            some(0, blocks)
         else:
-            parallel.run(kernel, blocks, *arguments)
+            parallel.run(some, blocks)
+        if late:
+            raise TimeUp
 
     # --------------------------------------------------------------------------------------------- one start
 
     def begin(self, x: Vector) -> None:
-        """Start again from relaxed vectors."""
+        """Start again from relaxed vectors; TimeUp when that does not fit into the time limit."""
         self.x[:] = x
-        self.count, self.alpha, self.gap = 0, 0.0, math.inf
-        self.refresh()
-        self.scale = _typical_range(self.arrays, self.grad)
-        self.beta = 1.0 / self.scale
-        self.values: deque[float] = deque([self.value], maxlen=STALL_SPAN + 1)
+        self.r[:] = 0.0
+        self.count, self.alpha, self.gap, self.value = 0, 0.0, math.inf, math.inf
+        self.values: deque[float] = deque(maxlen=STALL_SPAN + 1)
+        self._catch_up()
 
-    def refresh(self) -> None:
-        """Gradient and value at x from scratch; every variable is looked at again."""
+    def _catch_up(self) -> None:
+        """Bring gradient and value to x, and at the beginning what is measured by them."""
+        self.refresh()
+        if self.count == 0:
+            self.scale = _typical_range(self.arrays, self.grad)
+            self.beta = 1.0 / self.scale
+            self.values.append(self.value)
+
+    def refresh(self, left: float | None = None) -> None:
+        """Gradient and value at x from scratch; every variable is looked at again.
+
+        TimeUp when that does not fit into the time limit, or into so many seconds.
+        """
         g = self.arrays
+        left = time_left(self.context) if left is None else left
+        self.stale = True
         if self.order <= 2:
             # E = constant + <unary, x> + <H x, x> / 2 and its gradient is unary + H x; d adds to both
             self.moved[:] = 1
             self.grad[:] = 0.0
-            self._respond(self.x, self.grad)
+            self._respond(self.x, self.grad, left)
             linear = g.unary - self.diagonal if len(self.diagonal) else g.unary
             self.value = self.graph.constant + _dot(linear, self.x) + 0.5 * float(self.sums[:, 0].sum())
             self.grad += linear
@@ -100,10 +124,11 @@ class Descent:
             self.moved[:] = 1
             unit = np.ones(1)
             total = np.zeros((self.factor_blocks, 1))
-            self._run(kernels.sample, len(total), g, self.h, self.x, self.moved, unit, self.scratch, total)
+            self._run(kernels.sample, len(total), g, self.h, self.x, self.moved, unit, self.scratch, total, left)
             self.value = self.graph.constant + _dot(g.unary, self.x) + float(total.sum())
             self.grad[:] = g.unary
-            self._regradient()
+            self._regradient(left)
+        self.stale = False
         self.alpha = 0.0
         self.r[:] = 0.0
         self.moved[:], self.touched[:] = 0, 1
@@ -120,10 +145,15 @@ class Descent:
     # ----------------------------------------------------------------------------------------- one iteration
 
     def iterate(self) -> bool:
-        """One iteration; False when the point has converged (or cannot descend) and nothing was done."""
+        """One iteration; False when the point has converged (or cannot descend) and nothing was done.
+
+        TimeUp when the time limit passes in the middle of it.
+        """
         if self.count >= self.iterations or self._stalled():
             return False
-        if self.count and self.count % REFRESH == 0:
+        if self.stale:
+            self._catch_up()
+        elif self.count and self.count % REFRESH == 0:
             self.settle()
             self.refresh()
         if self.line_search == "diminishing" and self.rule == PROJECTED:
@@ -136,7 +166,9 @@ class Descent:
         self.gap, slope, square = (float(v) for v in self.sums.sum(axis=0))
         if self.gap <= self.tolerance * (1.0 + abs(self.value)) or square == 0.0:
             return False
+        self.stale = True
         alpha, change = self._pairs(slope, square) if self.order <= 2 else self._any_order(slope, square)
+        self.stale = False
         if alpha == 0.0:
             return False
         self.value += change
@@ -144,23 +176,23 @@ class Descent:
         self.count += 1
         return True
 
-    def _respond(self, vectors: Vector, out: Vector) -> None:
+    def _respond(self, vectors: Vector, out: Vector, left: float) -> None:
         """out = H vectors for the moved variables' neighbours, sums = <vectors, out>."""
         self._run(
             kernels.respond, len(self.sums), self.arrays,
-            vectors, out, self.moved, self.touched, self.diagonal, self.scratch, self.sums,
+            vectors, out, self.moved, self.touched, self.diagonal, self.scratch, self.sums, left,
         )  # fmt: skip
 
-    def _regradient(self) -> None:
+    def _regradient(self, left: float) -> None:
         """The gradient at x around moved variables, sums = <r, its change>."""
         self._run(
             kernels.regradient, len(self.sums), self.arrays,
-            self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums,
+            self.x, self.grad, self.r, self.moved, self.touched, self.scratch, self.sums, left,
         )  # fmt: skip
 
     def _pairs(self, slope: float, square: float) -> tuple[float, float]:
         """Line search with h = H r; the step stays pending until the next direction is chosen."""
-        self._respond(self.r, self.h)
+        self._respond(self.r, self.h, time_left(self.context))
         bend = float(self.sums[:, 0].sum())
         self.alpha, change = self._step(quadratic(slope, 0.5 * bend))
         self._spectral_step(square, bend)
@@ -170,13 +202,14 @@ class Descent:
         """Line search by sampling the energy; then the gradient is computed where it has changed."""
         g = self.arrays
         sums = np.zeros((self.factor_blocks, len(self.points)))
-        self._run(kernels.sample, len(sums), g, self.x, self.r, self.moved, self.points, self.scratch, sums)
+        left = time_left(self.context)
+        self._run(kernels.sample, len(sums), g, self.x, self.r, self.moved, self.points, self.scratch, sums, left)
         values = sums.sum(axis=0) + self.points * _dot(g.unary, self.r)
         alpha, change = self._step(segment(self.order, slope, values))
         if alpha > 0.0:
             self.alpha = alpha
             self.settle()
-            self._regradient()
+            self._regradient(time_left(self.context))
             self._spectral_step(square, float(self.sums[:, 0].sum()) / alpha)
         return alpha, change
 

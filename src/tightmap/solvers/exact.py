@@ -92,7 +92,7 @@ class Exact(Solver):
             )
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        first = local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph))
+        first = local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph), context)
         if isinstance(init.state, State) and init.state.graph is graph:
             state = copy.deepcopy(init.state, {id(graph): graph})
             state.context = context

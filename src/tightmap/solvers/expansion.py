@@ -41,12 +41,12 @@ RESTART_SIZE = 200_000  # entries of all unaries up to which a second start is t
 EASY = 8  # it is made when the first one found less than one augmenting path in so many variables
 
 
-def first_labels(graph: Graph, init: Init) -> Labels:
+def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
     """Labels to start from: the given ones, rounded relaxed vectors, or label 0."""
     if init.labels is not None:
         return init.labels.copy()
     if init.relaxed is not None:
-        return round_and_descend(graph, init.relaxed)
+        return round_and_descend(graph, init.relaxed, context)
     return np.zeros(graph.n, dtype=np.int64)
 
 
@@ -132,7 +132,7 @@ class Expansion(Solver):
         if not given and (twice or not is_metric_kind(graph)):
             moves.begin(unary_argmin(graph))
         else:
-            moves.begin(first_labels(graph, init))
+            moves.begin(first_labels(graph, init, context))
         name = self.order if self.order != "auto" else "ascending" if twice else "descending"
         order = label_order(graph, name, context.rng())
         return State(graph, context, moves, order, restart=restart)
@@ -225,7 +225,7 @@ class Expansion(Solver):
     def finish(self, state: State) -> Final:
         labels = state.labels if state.labels is not None else state.moves.labels
         if state.moves.truncated:  # a truncated move can overlook even the change of one variable
-            labels = local_minimum(state.graph, labels)
+            labels = local_minimum(state.graph, labels, state.context)
         if state.moves.truncated == 0:
             note = "all moves were exact: every table met the triangle inequality at every labelling on the way"
         else:

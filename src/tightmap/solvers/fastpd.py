@@ -69,7 +69,7 @@ class FastPD(Expansion):
             needed += 8.0 * float(message_offsets(graph)[-1])
         require(needed, f"{self.name}: the duals of {graph.m} factors")
         moves = Moves(pair_model(graph), self.largest)
-        moves.begin(first_labels(graph, init))
+        moves.begin(first_labels(graph, init, context))
         return State(graph, context, moves, label_order(graph, self.order, context.rng()))
 
     def step(self, state: State) -> Progress:

@@ -17,6 +17,7 @@ from tightmap.compiled import compiled, lean
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import add_slice, load_unary, minmarg, value, workspace
 from tightmap.graph import Graph
+from tightmap.pace import LOOK, end_of, late, time_left
 from tightmap.solvers.base import Context, Labels
 
 
@@ -206,38 +207,43 @@ def _position(g, f, i):
 
 
 @lean
-def _message_up(g, f, i, up, row, labels, held, start, out, work):
-    """out = min over variable i of row + factor f, as a function of the parent at position up; others stay fixed."""
+def _message_up(g, f, i, up, row, labels, start, out, work):
+    """out = min over variable i of row + factor f, as a function of the parent at position up; others stay fixed.
+
+    The min-marginal of a pair; of more variables only the slices of the two that are free are looked at.
+    """
     first = g.scope_start[f]
-    k = g.scope_start[f + 1] - first
-    at = 0
-    for p in range(k):
-        j = g.scope[first + p]
-        start[p] = at
-        for s in range(g.cards[j]):
-            if j == i:
-                held[at + s] = row[s]
-            elif p == up or s == labels[j]:
-                held[at + s] = 0.0
-            else:
-                held[at + s] = np.inf
-        at += g.cards[j]
-    minmarg(g, f, up, held, start, out, work)
+    if g.scope_start[f + 1] - first == 2:
+        minmarg(g, f, up, row, start, out, work)
+        return
+    now = labels[i]
+    count = g.cards[g.scope[first + up]]
+    for t in range(count):
+        out[t] = np.inf
+    for s in range(g.cards[i]):
+        for t in range(count):
+            work[t] = row[s]
+        labels[i] = s
+        add_slice(g, f, up, labels, work, 1.0)
+        for t in range(count):
+            out[t] = work[t] if work[t] < out[t] else out[t]
+    labels[i] = now
 
 
 @compiled
-def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise, always):
+def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise, always, until):
     """Exact minimum over the variables of one block, noise added to its unaries.  Returns the change of that sum.
 
-    Labels change only if it falls, or always (for sampling, where noise is part of the game).
+    Labels change only if it falls, or always (for sampling, where noise is part of the game); never when time is up.
 
     cost holds, one variable of the block after the other, the cost of their labels plus messages of children; place
     says where a variable is in the block, counted from one, and is zero for all before and after.
     """
     work = np.empty(scratch)
     out = np.empty(scratch)
-    start = np.empty(128, np.int64)
-    held = np.empty(g.cards.max() * 128)
+    start = np.zeros(2, np.int64)
+    spent = 0
+    hurried = False
     before = 0.0  # present energy of everything that touches the block
     total = 0.0  # the best it can be
     first = np.empty(len(order) + 1, np.int64)
@@ -249,6 +255,12 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
     for q in range(len(order)):
         i = order[q]
         row = cost[first[q] : first[q + 1]]
+        spent += len(row) * (1 + g.adj_start[i + 1] - g.adj_start[i])
+        if spent > LOOK:
+            spent = 0
+            hurried = late(until)
+            if hurried:
+                break
         load_unary(g, i, row)
         if always:
             for s in range(len(row)):
@@ -269,17 +281,23 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
         i = order[q]
         f = link[q]
         row = cost[first[q] : first[q + 1]]
+        spent += len(row) * len(row)
+        if spent > LOOK:
+            spent = 0
+            hurried = hurried or late(until)
+        if hurried:
+            break
         if f < 0:
             total += row.min()
             continue
         j = parent[q]
-        _message_up(g, f, i, _position(g, f, j), row, labels, held, start, out, work)
+        _message_up(g, f, i, _position(g, f, j), row, labels, start, out, work)
         at = first[place[j] - 1]
         for s in range(g.cards[j]):
             cost[at + s] += out[s]
     for i in order:
         place[i] = 0
-    if not always and not total < before - 1e-10 * (abs(before) + abs(total)):
+    if hurried or (not always and not total < before - 1e-10 * (abs(before) + abs(total))):
         return 0.0
     for q in range(len(order)):
         i = order[q]
@@ -293,6 +311,11 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
                 best = s
         labels[i] = best
     return total - before
+
+
+@compiled
+def _minimise_block(g, labels, order, parent, link, cost, place, scratch, left):
+    return minimise_forest(g, labels, order, parent, link, cost, place, scratch, cost, False, end_of(left))
 
 
 def largest_block(graph: Graph, forests: Forests) -> int:
@@ -309,7 +332,7 @@ def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Conte
     scratch = workspace(graph.arrays)
     for b in range(len(forests.start) - 1):
         at = slice(int(forests.start[b]), int(forests.start[b + 1]))
-        gain = minimise_forest(
+        gain = _minimise_block(
             graph.arrays,
             labels,
             forests.order[at],
@@ -318,8 +341,7 @@ def sweep_forests(graph: Graph, forests: Forests, labels: Labels, context: Conte
             cost,
             place,
             scratch,
-            cost,
-            False,
+            time_left(context),
         )
         improved += gain < 0.0
         if context.remaining() <= 0:

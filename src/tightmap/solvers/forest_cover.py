@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from tightmap.compiled import compiled
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.pace import check_time
+from tightmap.solvers.base import Context
 
 
 class Cover(NamedTuple):
@@ -89,26 +91,29 @@ def _eliminate(g, taken, factor, towards):
     return count
 
 
-def forest_cover(graph: Graph) -> Cover:
+def forest_cover(graph: Graph, context: Context | None = None) -> Cover:
     """Maximal forests, each preferring the factors used least so far, until every factor has been used.
+
+    TimeUp when the time limit of the context passes before.
 
     Ties go by index, which covers a grid by two combs.  Where that needs many more forests than there are edges to
     place (it makes a star of every variable of a dense graph), ties in a fixed random order are tried as well.
     """
-    covers = [_cover(graph, np.arange(graph.m))]
+    covers = [_cover(graph, np.arange(graph.m), context)]
     needed = np.diff(graph.arrays.scope_start).astype(np.int64).sum() - graph.m  # joins, of which a forest has n - 1
     if len(covers[0].start) - 1 > 2 + needed // max(1, graph.n - 1):
-        covers.append(_cover(graph, np.random.default_rng(0).permutation(graph.m)))
+        covers.append(_cover(graph, np.random.default_rng(0).permutation(graph.m), context))
     return min(covers, key=lambda cover: len(cover.start))
 
 
-def _cover(graph: Graph, ties: npt.NDArray[np.int64]) -> Cover:
+def _cover(graph: Graph, ties: npt.NDArray[np.int64], context: Context | None) -> Cover:
     g = graph.arrays
     uses = np.zeros(graph.m, dtype=np.int64)
     sizes = [0]
     factors: list[npt.NDArray[np.int64]] = []
     towards: list[npt.NDArray[np.int64]] = []
     while not factors or uses.min() == 0:
+        check_time(context)
         order = ties[np.argsort(uses[ties], kind="stable")]
         taken = _grow(g.scope_start, g.scope, graph.n, order)
         uses += taken

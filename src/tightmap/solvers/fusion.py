@@ -79,9 +79,9 @@ class Fusion(Solver):
         if init.labels is not None:
             labels = init.labels.copy()
         elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed)
+            labels = round_and_descend(graph, init.relaxed, context)
         else:
-            labels = local_minimum(graph, unary_argmin(graph))
+            labels = local_minimum(graph, unary_argmin(graph), context)
         count = graph.max_labels + 2 * self.shifts + self.random
         return State(graph, context, labels, energy(graph, labels), context.rng(), count)
 
@@ -92,7 +92,7 @@ class Fusion(Solver):
             return np.where(cards > number, number, state.labels)
         if self.shifts and number < labels + 2:
             return np.clip(state.labels + (1 if number == labels else -1), 0, cards - 1)
-        return local_minimum(state.graph, state.rng.integers(0, cards), 3)
+        return local_minimum(state.graph, state.rng.integers(0, cards), state.context, 3)
 
     def step(self, state: State) -> Progress:
         begin = time.perf_counter()

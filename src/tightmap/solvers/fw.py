@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.solvers.base import Context
 from tightmap.solvers.descent import PAIRWISE, PLAIN, Descent
 from tightmap.solvers.multistart import MultiStart
 from tightmap.solvers.soften import softened
@@ -34,6 +35,6 @@ class FrankWolfe(MultiStart):
         if self.steps not in STEPS:
             raise OptionError(f"fw: steps must be 'plain' or 'pairwise', got {self.steps!r}")
 
-    def descent(self, graph: Graph) -> Descent:
-        arrays = softened(graph, self.hard_cost)
-        return Descent(graph, arrays, STEPS[self.steps], self.line_search, False, self.tolerance, self.iterations)
+    def descent(self, graph: Graph, context: Context) -> Descent:
+        arrays, steps = softened(graph, self.hard_cost), STEPS[self.steps]
+        return Descent(graph, arrays, steps, self.line_search, False, self.tolerance, self.iterations, context=context)

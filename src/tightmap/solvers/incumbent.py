@@ -19,6 +19,7 @@ from tightmap.factors.kernels import workspace
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
 from tightmap.graphcut.fusion import fuse_into
+from tightmap.pace import end_of, late, time_left
 from tightmap.solvers.base import Context, Labels
 from tightmap.solvers.bcd import settle_all
 from tightmap.solvers.forest import (
@@ -53,8 +54,9 @@ def _near(g, before, after, out):
 
 
 @compiled
-def _polish(g, start, order, parent, link, family, begin, end, labels, touched, cost, place, scratch):
+def _polish(g, start, order, parent, link, family, begin, end, labels, touched, cost, place, scratch, left):
     """Minimise the blocks begin..end of a family that hold a touched variable; returns how many improved."""
+    until = end_of(left)
     improved = 0
     for b in range(begin, end):
         lo, hi = start[b], start[b + 1]
@@ -65,8 +67,12 @@ def _polish(g, start, order, parent, link, family, begin, end, labels, touched, 
                 break
         if not stale:
             continue
+        if late(until):
+            break
         old = labels[order[lo:hi]]
-        gain = minimise_forest(g, labels, order[lo:hi], parent[lo:hi], link[lo:hi], cost, place, scratch, cost, False)
+        gain = minimise_forest(
+            g, labels, order[lo:hi], parent[lo:hi], link[lo:hi], cost, place, scratch, cost, False, until
+        )
         if gain < 0.0:
             improved += 1
             for q in range(lo, hi):
@@ -95,20 +101,20 @@ class Incumbent:
     def offer(self, proposal: Labels) -> bool:
         """Improve the incumbent with a proposal, which is used up; True when the energy fell."""
         graph = self.graph
-        settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8))
+        settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8), self.context)
         if self.labels is None:
             self.labels = proposal
             self._touched[:] = 1
         else:
             before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
-            if graph.order <= FUSED:
+            if graph.order <= FUSED and self.context.remaining() > 0.0:
                 fuse_into(graph, self.labels, proposal, largest=max(CHOICES, len(graph.arrays.unary) // NETWORK))
             component_fusion(graph.arrays, self.labels, proposal, 1e-12 * abs(self.energy))
             if (self.labels == before).all():
                 return False
             dirty = np.zeros((1, graph.n), dtype=np.uint8)
             _near(graph.arrays, before, self.labels, dirty)
-            settle_all(graph, self.labels, dirty[0])
+            settle_all(graph, self.labels, dirty[0], self.context)
             _near(graph.arrays, before, self.labels, self._touched)
         value = energy(graph, self.labels)
         fell = value < self.energy
@@ -142,7 +148,8 @@ class Incumbent:
             blocks = len(some.start) - 1
             for b in range(0, blocks, CHUNK):
                 end = min(b + CHUNK, blocks)
-                improved += _polish(g, *some, k, b, end, self.labels, self._touched, cost, place, scratch)
+                left = time_left(self.context)
+                improved += _polish(g, *some, k, b, end, self.labels, self._touched, cost, place, scratch, left)
                 if self.context.remaining() <= 0:
                     return improved
         return improved

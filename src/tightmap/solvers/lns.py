@@ -209,7 +209,7 @@ class LNS(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels)
+        labels = local_minimum(graph, labels, context)
         size = min(REGION, graph.n)
         entries = size * min(MOST, graph.max_labels)
         buffers = (

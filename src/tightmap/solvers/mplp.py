@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
 from tightmap.solvers.mplp_run import MplpRun
 from tightmap.solvers.orders import node_order
@@ -27,7 +28,7 @@ EARLY = 4  # iterations at the beginning in which every labelling is rounded
 
 @dataclass
 class State:
-    run: Run
+    run: Run | None  # None when the time limit left no room to begin
     work: Iterator[Progress | None]
 
 
@@ -59,15 +60,18 @@ class MPLP(Solver):
         _check("mplp", self.rounding, self.tolerance)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        run = MplpRun(build_regions(graph, "minimal"), context)
-        run.accept(init)
+        try:
+            run = MplpRun(build_regions(graph, "minimal", context=context), context)
+            run.accept(init)
+        except TimeUp:
+            return State(None, iter(()))
         return State(run, iterate(run, Pace(self.rounding, self.polish, self.tolerance, EARLY), last=True))
 
     def step(self, state: State) -> Progress:
         return advance(state.work)
 
     def finish(self, state: State) -> Final:
-        return state.run.final()
+        return Final() if state.run is None else state.run.final()
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,11 @@ class MPLPC(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         make = SrmpRun if self.updates == "srmp" else MplpRun
-        run = make(build_regions(graph, "full", (), node_order(graph, "index")), context)
-        run.accept(init)
+        try:
+            run = make(build_regions(graph, "full", (), node_order(graph, "index"), context), context)
+            run.accept(init)
+        except TimeUp:
+            return State(None, iter(()))
         pace = Pace(self.rounding, self.polish, self.tolerance, EARLY)
         return State(run, tighten(run, pace, self.clusters, self.first, self.inner, self.per_round))
 
@@ -117,4 +124,4 @@ class MPLPC(Solver):
         return advance(state.work)
 
     def finish(self, state: State) -> Final:
-        return state.run.final()
+        return Final() if state.run is None else state.run.final()

@@ -16,8 +16,9 @@ import numpy as np
 from tightmap.compiled import lean
 from tightmap.factors.kernels import minmarg
 from tightmap.graph import IntArray
+from tightmap.pace import LOOK, end_of, late
 from tightmap.solvers.cluster_kernels import triplet_product
-from tightmap.solvers.region_kernels import fill
+from tightmap.solvers.region_kernels import effort, fill
 from tightmap.solvers.regions import STRUCT, TRIPLET, Regions
 
 
@@ -47,15 +48,22 @@ def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
 
 
 @lean
-def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts):
-    """Update regions begin..end that have parts."""
+def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts, left):
+    """Update regions begin..end that have parts; returns where it is: at the end, or where time was up."""
     out, table = buffers.vector, buffers.table
+    until = end_of(left)
+    spent = 0.0
     for r in range(begin, end):
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                return r
         if d.out_start[r + 1] == d.out_start[r]:
             continue
         first = d.out_start[r]
         k = d.out_start[r + 1] - first
         share = 1.0 / k
+        spent += 50.0 + k * effort(g, d, r)
         at = 0
         for p in range(k):
             e = first + p
@@ -107,3 +115,4 @@ def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts)
                     table[x] -= new[d.maps[m + x]]
             for x in range(size):
                 belief[belief_at[r] + x] = table[x]
+    return end

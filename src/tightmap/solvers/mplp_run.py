@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tightmap.pace import SLICE, time_left
 from tightmap.solvers.mplp_kernels import belief_offsets, block_entries, mplp_pass
 from tightmap.solvers.region_kernels import AHEAD, BACK, reparametrised
 from tightmap.solvers.region_run import Run
@@ -35,9 +36,12 @@ class MplpRun(Run):
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
         self._prepare()
         g, d = self.regions.graph.arrays, self.regions.dag
-        for begin, end in self.pieces(len(d.mode) - len(g.cards)):
-            first, last = begin + len(g.cards), end + len(g.cards)
-            mplp_pass(g, d, self.neg, self.belief, self.belief_at, first, last, self.buffers, self.pulled, self.starts)
+        at, end = len(g.cards), len(d.mode)
+        while at < end:
+            at = mplp_pass(
+                g, d, self.neg, self.belief, self.belief_at, at, end, self.buffers, self.pulled, self.starts,
+                time_left(self.context, SLICE),
+            )  # fmt: skip
             yield
         if rounding:
             yield from self.rounded(AHEAD if self.iterations % 2 == 0 else BACK, polish)

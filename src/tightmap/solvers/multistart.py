@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from tightmap.energy import energy, one_hot, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import round_and_descend
 from tightmap.solvers.descent import Descent
@@ -35,6 +37,7 @@ class Relaxed:
 @dataclass
 class State:
     graph: Graph
+    context: Context
     descent: Descent
     starts: Iterator[Vector]
     number: int = 0  # starts begun
@@ -72,11 +75,11 @@ class MultiStart(Solver):
         check_search(self.name, self.line_search, self.tolerance, self.iterations, self.hard_cost)
 
     @abstractmethod
-    def descent(self, graph: Graph) -> Descent:
+    def descent(self, graph: Graph, context: Context) -> Descent:
         """The descent that every start goes through."""
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        state = State(graph, self.descent(graph), self._starts(graph, init, context.rng()))
+        state = State(graph, context, self.descent(graph, context), self._starts(graph, init, context.rng()))
         self._next(state)
         return state
 
@@ -102,13 +105,17 @@ class MultiStart(Solver):
         state.running = x is not None
         if x is not None:
             state.number += 1
-            state.descent.begin(x)
+            with suppress(TimeUp):
+                state.descent.begin(x)
         return state.running
 
     def step(self, state: State) -> Progress:
         """One iteration of the current start, or its rounding and the beginning of the next."""
         d = state.descent
-        moved = d.iterate()
+        try:
+            moved = d.iterate()
+        except TimeUp:
+            return Progress(iterations=0, pending=True)
         info = {"relaxed_energy": d.value, "gap": d.gap, "start": float(state.number)}
         if moved:
             return Progress(info=info)
@@ -118,7 +125,7 @@ class MultiStart(Solver):
     def _round(self, state: State) -> Labels | None:
         """The labelling of the current start when it is the best so far."""
         x = state.descent.settle()
-        labels = round_and_descend(state.graph, x)
+        labels = round_and_descend(state.graph, x, state.context)
         value = energy(state.graph, labels)
         if value >= state.best_energy:
             return None

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.solvers.base import Context
 from tightmap.solvers.descent import PROJECTED, Descent
 from tightmap.solvers.multistart import MultiStart
 from tightmap.solvers.soften import softened
@@ -33,7 +34,7 @@ class PGD(MultiStart):
         if self.step_rule not in ("spectral", "fixed"):
             raise OptionError(f"pgd: step_rule must be 'spectral' or 'fixed', got {self.step_rule!r}")
 
-    def descent(self, graph: Graph) -> Descent:
+    def descent(self, graph: Graph, context: Context) -> Descent:
         spectral = self.step_rule == "spectral" and self.line_search != "diminishing"
         return Descent(
             graph,
@@ -43,4 +44,5 @@ class PGD(MultiStart):
             spectral,
             self.tolerance,
             self.iterations,
+            context=context,
         )

@@ -91,9 +91,9 @@ class QPBOSolver(Solver):
         if init.labels is not None:
             labels = init.labels.copy()
         elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed)
+            labels = round_and_descend(graph, init.relaxed, context)
         else:
-            labels = local_minimum(graph, np.zeros(graph.n, np.int64))
+            labels = local_minimum(graph, np.zeros(graph.n, np.int64), context)
         return State(graph, context, labels, context.rng())
 
     def step(self, state: State) -> Progress:
@@ -157,5 +157,5 @@ class QPBOSolver(Solver):
         if state.labels is None:
             return Final(labels=state.start)
         note = f"roof duality labelled {state.graph.n - state.unlabelled} of {state.graph.n} variables"
-        labels = state.labels if state.unlabelled == 0 else local_minimum(state.graph, state.labels)
+        labels = state.labels if state.unlabelled == 0 else local_minimum(state.graph, state.labels, state.context)
         return Final(labels=labels, bound=state.bound, note=note)

@@ -17,6 +17,7 @@ from tightmap.compiled import lean
 from tightmap.factors.kernels import minmarg
 from tightmap.factors.tabulate import DENSE, POTTS, tabulate
 from tightmap.graph import FloatArray, IntArray
+from tightmap.pace import EVER, LOOK, end_of, late
 from tightmap.solvers.cluster_kernels import (
     restricted_square,
     restricted_triplet,
@@ -191,8 +192,21 @@ def _largest(values, a, size):
 
 
 @lean
-def work(g, d, neg, action, labels, low, error, begin, end, buffers):
+def effort(g, d, r):
+    """About how many nanoseconds a message of region r takes."""
+    if d.mode[r] != STRUCT:
+        return 1.0 + d.size[r] * (d.out_start[r + 1] - d.out_start[r])
+    entries = 1.0
+    for p in range(d.scope_start[r], d.scope_start[r + 1]):
+        entries *= g.cards[d.scope[p]]
+    return entries
+
+
+@lean
+def work(g, d, neg, action, labels, low, error, begin, end, buffers, left):
     """One piece of one of the passes over a region graph (in one function, since compiling is what takes time).
+
+    Returns where it is: at the end, or where time was up.
 
     FORWARD, BACKWARD  sweep positions begin..end of the sequence; a backward pass adds the bound up in low[0]
     AHEAD, BACK        round: label variables in the order of a sweep, each the best given those before it.  Regions
@@ -202,7 +216,13 @@ def work(g, d, neg, action, labels, low, error, begin, end, buffers):
     """
     vector, theta = buffers.vector, buffers.table
     rounding = action == AHEAD or action == BACK
+    until = end_of(left)
+    spent = 0.0
     for q in range(begin, end):
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                return q
         if action == BOUND:
             b = q
         elif action == FORWARD or action == AHEAD:
@@ -211,7 +231,7 @@ def work(g, d, neg, action, labels, low, error, begin, end, buffers):
             b = d.sequence[len(d.sequence) - 1 - q]
         size = d.size[b]
         first = d.out_start[b]
-        left = d.weight_backward[b]
+        remaining = d.weight_backward[b]
         # in a pass, the messages that enter b; for the bound of a region without a table, one that leaves it
         edges = d.in_start[b + 1] - d.in_start[b]
         if action == BOUND:
@@ -222,7 +242,7 @@ def work(g, d, neg, action, labels, low, error, begin, end, buffers):
                 needed = d.backward[e] == 1
             elif action == BACKWARD:
                 needed = d.forward[e] == 1 or d.counted[e] == 1
-                left -= d.backward[e]
+                remaining -= d.backward[e]
             elif rounding:
                 needed = False
                 r = d.source[e]
@@ -232,6 +252,7 @@ def work(g, d, neg, action, labels, low, error, begin, end, buffers):
                 needed = True
             if not needed:
                 continue
+            spent += effort(g, d, d.source[e])
             marginal(g, d, e, neg, labels, rounding, buffers)
             a = d.at[e]
             least = np.inf
@@ -272,13 +293,15 @@ def work(g, d, neg, action, labels, low, error, begin, end, buffers):
         else:
             share = 1.0 / (d.weight_forward[b] if action == FORWARD else d.weight_backward[b])
             if action == BACKWARD and d.region_counted[b]:
-                low[0] += left * share * theta[best]
+                low[0] += remaining * share * theta[best]
             for k in range(d.in_start[b], d.in_start[b + 1]):
                 e = d.in_edge[k]
                 if d.forward[e] if action == FORWARD else d.backward[e]:
                     a = d.at[e]
                     for x in range(size):
                         neg[a + x] += share * theta[x]
+        spent += 20.0 + size * (1.0 + edges)
+    return end
 
 
 @lean
@@ -290,11 +313,16 @@ def reparametrised(g, d, neg, regions, start, out, buffer):
             out[start[k] + x] = buffer[x]
 
 
-def certified_bound(regions: Regions, neg: FloatArray) -> tuple[float, float]:
-    """The certified lower bound of the messages of a region graph; and its raw value, before allowances."""
+def certified_bound(regions: Regions, neg: FloatArray, left: float = EVER) -> tuple[float, float]:
+    """The certified lower bound of the messages of a region graph; and its raw value, before allowances.
+
+    Both are -inf when time is up before they are known.
+    """
     graph, d = regions.graph, regions.dag
     count = (len(d.mode) + BLOCK - 1) // BLOCK
     low, error, nothing = np.zeros(count), np.zeros(count), np.zeros(0, dtype=np.int64)
-    work(graph.arrays, d, neg, BOUND, nothing, low, error, 0, len(d.mode), make_buffers(regions))
+    count = len(d.mode)
+    if work(graph.arrays, d, neg, BOUND, nothing, low, error, 0, count, make_buffers(regions), left) < count:
+        return -math.inf, -math.inf
     raw = math.fsum((graph.constant, *low.tolist()))
     return certify(graph, raw, math.fsum(error.tolist())), raw

@@ -16,6 +16,7 @@ import numpy as np
 
 from tightmap.energy import energy
 from tightmap.graph import FloatArray
+from tightmap.pace import SLICE, TimeUp, time_left
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.clusters import pair_clusters
@@ -25,7 +26,8 @@ from tightmap.solvers.region_messages import carry, from_plain, to_plain
 from tightmap.solvers.regions import Regions, build_regions
 from tightmap.solvers.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
-STEP = 0.1  # seconds of work between two looks at the clock
+STEP = 0.1  # seconds of work in a step
+GRACE = 0.2  # seconds that the last bound may take when time is up
 SPAN = 10  # iterations over which the bound has to gain
 
 
@@ -36,7 +38,6 @@ class Run(ABC):
         self.regions, self.context = regions, context
         self.neg: FloatArray = np.zeros(regions.entries)  # negated messages
         self.buffers: Buffers = make_buffers(regions)
-        self.chunk = 64  # positions of a sequence per call of a kernel; adapted to the clock
         self.iterations = 0
         self.low = -math.inf  # value of the bound, before allowances, as far as it is known
         self.labels: Labels | None = None
@@ -49,7 +50,8 @@ class Run(ABC):
         if isinstance(native, tuple) and isinstance(native[0], Regions) and native[0].graph is graph:
             before: Regions = native[0]
             if before.clusters:
-                self.regions = build_regions(graph, self.regions.edges, before.clusters, self.regions.order)
+                edges, order = self.regions.edges, self.regions.order
+                self.regions = build_regions(graph, edges, before.clusters, order, self.context)
                 self.buffers = make_buffers(self.regions)
             self.neg = carry(before, native[1], self.regions)
         elif messages is not None:
@@ -62,8 +64,9 @@ class Run(ABC):
         old = self.regions
         known = set(old.clusters)
         fresh = [c for c in clusters if c not in known]
-        self.regions = build_regions(old.graph, old.edges, (*old.clusters, *fresh), old.order)
-        self.neg = carry(old, self.neg, self.regions)
+        larger = build_regions(old.graph, old.edges, (*old.clusters, *fresh), old.order, self.context)
+        self.neg = carry(old, self.neg, larger)
+        self.regions = larger
         self.buffers = make_buffers(self.regions)
 
     @abstractmethod
@@ -74,39 +77,31 @@ class Run(ABC):
         """Whatever brings the messages into the state in which clusters are scored."""
         yield from ()
 
-    def pieces(self, count: int) -> Iterator[tuple[int, int]]:
-        """Ranges of 0..count, each some 20 ms of work."""
-        begin = 0
-        while begin < count:
-            end = min(count, begin + self.chunk)
-            clock = time.perf_counter()
-            yield begin, end
-            spent = time.perf_counter() - clock
-            if spent < 0.01 and end - begin == self.chunk:
-                self.chunk *= 2
-            elif spent > 0.04 and self.chunk > 1:
-                self.chunk //= 2
-            begin = end
+    def sweep(self, neg: FloatArray, action: int, labels: Labels, low: FloatArray) -> Iterator[None]:
+        """A pass over the sequence in slices of time."""
+        g, d = self.regions.graph.arrays, self.regions.dag
+        at, end = 0, len(d.sequence)
+        while at < end:
+            at = work(g, d, neg, action, labels, low, low, at, end, self.buffers, time_left(self.context, SLICE))
+            yield
 
     def rounded(self, action: int, polish: bool) -> Iterator[None]:
         """Label the variables one after the other, and keep the result if it is the best so far."""
-        regions = self.regions
-        g, d = regions.graph.arrays, regions.dag
-        neg = self.neg.copy()
-        labels = np.full(regions.graph.n, -1, dtype=np.int64)
-        unused = np.zeros(1)
-        for begin, end in self.pieces(len(d.sequence)):
-            work(g, d, neg, action, labels, unused, unused, begin, end, self.buffers)
-            yield
-        self.offer(local_minimum(regions.graph, labels) if polish else labels)
+        graph = self.regions.graph
+        labels = np.full(graph.n, -1, dtype=np.int64)
+        yield from self.sweep(self.neg.copy(), action, labels, np.zeros(1))
+        self.offer(local_minimum(graph, labels, self.context) if polish else labels)
 
     def offer(self, labels: Labels) -> None:
         value = energy(self.regions.graph, labels)
         if value < self.best_energy:
             self.labels, self.best_energy = labels, value
 
-    def certificate(self) -> float:
-        bound, self.low = certified_bound(self.regions, self.neg)
+    def certificate(self, left: float | None = None) -> float:
+        """The certified bound; -inf when it is not known at the time limit (or after so many seconds)."""
+        bound, raw = certified_bound(self.regions, self.neg, time_left(self.context) if left is None else left)
+        if raw > -math.inf:
+            self.low = raw
         return bound
 
     def nearly_proven(self) -> bool:
@@ -122,7 +117,7 @@ class Run(ABC):
             f"{int((d.target >= n).sum())} of {len(d.target)} messages between factors"
         )
         dual = Dual(regions.graph, lambda: to_plain(regions, neg), native=(regions, neg))
-        return Final(labels=self.labels, bound=self.certificate(), state=dual, note=note)
+        return Final(labels=self.labels, bound=self.certificate(GRACE), state=dual, note=note)
 
 
 @dataclass(frozen=True)
@@ -198,9 +193,12 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
 def advance(stages: Iterator[Progress | None]) -> Progress:
     """Work until something is to be reported, or for about a tenth of a second."""
     clock = time.perf_counter()
-    for progress in stages:
-        if progress is not None:
-            return progress
-        if time.perf_counter() - clock > STEP:
-            return Progress(iterations=0, pending=True)
+    try:
+        for progress in stages:
+            if progress is not None:
+                return progress
+            if time.perf_counter() - clock > STEP:
+                return Progress(iterations=0, pending=True)
+    except TimeUp:
+        return Progress(iterations=0, pending=True)
     return Progress(done=True, iterations=0)

@@ -27,6 +27,8 @@ from tightmap.compiled import compiled
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import workspace
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.pace import check_time
+from tightmap.solvers.base import Context
 
 NODE, STRUCT, TABLE, ZERO, TRIPLET, SQUARE = 0, 1, 2, 3, 4, 5  # how a region computes: see Dag.mode
 LARGEST_TABLE = 1 << 16  # entries; factors beyond keep to singleton messages, whose kernels need no table
@@ -273,12 +275,17 @@ def _mark(sequence, source, target, out_start, in_start, in_edge, arity, place):
 
 
 def build_regions(
-    graph: Graph, edges: str = "full", clusters: Sequence[tuple[int, ...]] = (), order: IntArray | None = None
+    graph: Graph,
+    edges: str = "full",
+    clusters: Sequence[tuple[int, ...]] = (),
+    order: IntArray | None = None,
+    context: Context | None = None,
 ) -> Regions:
     """The region graph of a model with added zero clusters (scopes ascending, none of them a factor's own scope).
 
     edges  "minimal": factors send to variables only; "full": to the largest factors inside them.  Clusters always
            send to the largest regions inside them.
+    context  its time limit; TimeUp when that has passed
     """
     g, n, m = graph.arrays, graph.n, graph.m
     order = np.arange(n, dtype=np.int64) if order is None else order
@@ -291,7 +298,9 @@ def build_regions(
     with np.errstate(over="ignore"):
         sizes = np.multiply.reduceat(g.cards[scope].astype(np.float64), scope_start[:-1]) if n else np.zeros(0)
 
+    check_time(context)
     source, target = _find_edges(n, m, sizes, scope_start, scope, edges)
+    check_time(context)
     regions = len(arity)
     region = np.arange(regions)
     entered = np.zeros(regions, dtype=bool)
@@ -310,6 +319,7 @@ def build_regions(
     _check_memory(8.0 * entries)
 
     map_at, maps, first = _maps(g.cards, scope_start, scope, source, target, tabled)
+    check_time(context)
     cornered = np.flatnonzero(square[source])
     map_at[cornered] = _positions(scope_start, scope, source[cornered], target[cornered])
     by_source = np.lexsort((target, first, source))
@@ -320,11 +330,13 @@ def build_regions(
     in_start = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=regions)))).astype(np.int64)
     out_start = np.concatenate(([0], np.cumsum(np.bincount(source, minlength=regions)))).astype(np.int64)
 
+    check_time(context)
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)
     sequence = _sequence(n, scope_start, scope, entered, rank)
     place = np.full(regions, -1, dtype=np.int64)
     place[sequence] = np.arange(len(sequence))
+    check_time(context)
     marks = _mark(sequence, source, target, out_start, in_start, in_edge, arity, place)
 
     dag = Dag(

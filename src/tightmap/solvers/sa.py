@@ -25,13 +25,14 @@ from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
 from tightmap.graphcut.components import component_fusion
+from tightmap.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.solvers.anneal import typical_change
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs, local_minimum
 from tightmap.solvers.kept_costs import change_label
 from tightmap.solvers.xorshift import start_state, uniform
 
-WORK = 3_000_000  # proposals between two looks at the clock
+WORK = 3_000_000  # proposals of an iteration
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures, in typical changes
 GENTLE = 0.25  # up to this one a cycle starts from the best labelling
 COLD = 0.05  # last temperature of a cycle, relative to its first
@@ -39,12 +40,22 @@ GROWTH = 1.3  # of the length of a cycle
 
 
 @lean
-def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
-    """``sweeps`` sweeps; value = [energy now, lowest at the end of a sweep].  Returns the temperature after them."""
-    for _ in range(sweeps):
-        for i in range(len(g.cards)):
+def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, first, random, left):
+    """``sweeps`` sweeps, the first one from variable ``first`` on; value = [energy now, lowest at the end of a sweep].
+
+    Returns the temperature, the sweeps that are left, and the variable to go on with when time was up.
+    """
+    until = end_of(left)
+    work = 0
+    for sweep in range(sweeps):
+        for i in range(first, len(g.cards)):
+            if work > LOOK:
+                work = 0
+                if late(until):
+                    return temperature, sweeps - sweep, i
             o = g.offset[i]
             others = g.cards[i] - 1
+            work += 8 * others
             for _ in range(others):
                 s = int(uniform(random) * others)
                 now = labels[i]
@@ -54,12 +65,14 @@ def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, random):
                 if d <= 0.0 or (d < 20.0 * temperature and uniform(random) < np.exp(-d / temperature)):
                     change_label(g, labels, cost, i, s)
                     value[0] += d
+                    work += 20 * (others + 1) * (g.adj_start[i + 1] - g.adj_start[i])
+        first = 0
         if value[0] < value[1]:
             value[1] = value[0]
             for i in range(len(labels)):
                 best[i] = labels[i]
         temperature *= rate
-    return temperature
+    return temperature, 0, 0
 
 
 @dataclass
@@ -77,6 +90,8 @@ class State:
     cycle: int = -1
     left: int = 0  # sweeps of the present cycle
     sweeps: int = 0  # in all of it
+    chunk: int = 0  # of them, in the present iteration
+    variable: int = 0  # with which the present sweep goes on
     temperature: float = 0.0
 
 
@@ -102,7 +117,7 @@ class SimulatedAnnealing(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels)
+        labels = local_minimum(graph, labels, context)
         hot = self.temperature * typical_change(graph, labels)
         cost = np.empty(len(graph.arrays.unary))
         value = energy(graph, labels)
@@ -131,22 +146,29 @@ class SimulatedAnnealing(Solver):
             state.best, state.best_energy = labels.copy(), value
 
     def step(self, state: State) -> Progress:
+        """An iteration is about WORK proposals, in slices of time: where these end changes nothing."""
         graph = state.graph
-        chunk = max(1, min(state.left, WORK // len(graph.arrays.unary)))
+        if state.chunk == 0:
+            state.chunk = max(1, min(state.left, WORK // len(graph.arrays.unary)))
         rate = COLD ** (1.0 / state.sweeps)
-        args = (state.labels, state.cost, state.walk, state.value, state.temperature, rate, chunk, state.random)
-        state.temperature = metropolis(graph.arrays, *args)
-        state.left -= chunk
+        before = state.chunk
+        state.temperature, state.chunk, state.variable = metropolis(
+            graph.arrays, state.labels, state.cost, state.walk, state.value, state.temperature, rate, before,
+            state.variable, state.random, time_left(state.context, SLICE),
+        )  # fmt: skip
+        state.left -= before - state.chunk
+        info = {"temperature": state.temperature}
+        if state.chunk > 0:
+            return Progress(iterations=0, info=info, pending=True)
         improved = None
         if state.left == 0:
             improved = self._absorb(state)
             self._next_cycle(state)
-        info = {"temperature": state.temperature}
         return Progress(improved, done=state.cycle >= self.cycles, info=info, pending=state.left < state.sweeps)
 
     def _absorb(self, state: State) -> Labels | None:
         """Improve the best labelling with what the present cycle found; the new one, if it did."""
-        found = local_minimum(state.graph, state.walk)
+        found = local_minimum(state.graph, state.walk, state.context)
         labels = state.best.copy()
         component_fusion(state.graph.arrays, labels, found)
         value = energy(state.graph, labels)

@@ -10,7 +10,8 @@ Most variables are soon at a vertex that their gradient does not leave.  ``moved
 unchanged has the same direction, and r = 0 does not depend on the length of the gradient step.
 
 Every kernel works on a range of blocks of variables (or of factors) and leaves one row of sums per block, so that any
-number of threads can share the blocks and the sums are added in one order.
+number of threads can share the blocks and the sums are added in one order.  Those that visit factors return False when
+time was up before they were through.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 
 from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_contract
-from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract
+from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract, labellings
+from tightmap.pace import LOOK, end_of, late
 from tightmap.solvers.simplex import simplex_threshold
 
 BLOCK = 512
@@ -165,7 +167,7 @@ def _apply_sum(kind, limit, c, total, row, work):
 
 
 @compiled
-def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch, sums):
+def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch, sums, left):
     """Pass 2 for models of pairs: h = H r, with 2 diag(diagonal) added to H; sums[block] = <r, h>.
 
     Rows of h are written where ``touched`` says so, which are those of variables with a moved neighbour.
@@ -174,12 +176,18 @@ def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch,
     """
     n = len(g.cards)
     convex = len(diagonal) > 0
+    until = end_of(left)
+    spent = 0.0
     for b in range(first_block, last_block):
         work = np.empty(scratch)
         total = np.empty(scratch)
         start = np.empty(128, np.int64)
         bend = 0.0
         for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
+            if spent > LOOK:
+                spent = 0.0
+                if late(until):
+                    return False
             o = g.offset[i]
             c = g.cards[i]
             row = h[o : g.offset[i + 1]]
@@ -199,6 +207,7 @@ def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch,
                     touched[i] = 1
                     for s in range(c):
                         row[s] = 0.0
+                spent += 20.0 + c * g.cards[j]
                 at = g.offset[j]
                 kind = g.kind[f]
                 w = g.weight[f]
@@ -221,12 +230,15 @@ def respond(first_block, last_block, g, r, h, moved, touched, diagonal, scratch,
                 for s in range(c):
                     bend += row[s] * r[o + s]
         sums[b, 0] = bend
+    return True
 
 
 @compiled
-def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
+def sample(first_block, last_block, g, x, r, moved, points, scratch, sums, left):
     """Pass 2 for any order: sums[block, q] = E(x + points[q] r) - E(x) of the factors in the block."""
     m = len(g.kind)
+    until = end_of(left)
+    spent = 0.0
     for b in range(first_block, last_block):
         work = np.empty(scratch)
         out = np.empty(scratch)
@@ -249,6 +261,11 @@ def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
                 vectors = np.empty(length)
             base = 0.0
             for q in range(-1, len(points)):
+                spent += 20.0 + labellings(g, f)
+                if spent > LOOK:
+                    spent = 0.0
+                    if late(until):
+                        return False
                 alpha = points[q] if q >= 0 else 0.0
                 for p in range(first, last):
                     o = g.offset[g.scope[p]]
@@ -266,12 +283,15 @@ def sample(first_block, last_block, g, x, r, moved, points, scratch, sums):
                     base = value
                 else:
                     sums[b, q] += value - base
+    return True
 
 
 @compiled
-def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, sums):
+def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, sums, left):
     """The gradient at x of every variable that shares a factor with a moved one; sums[block] = <r, change>."""
     n = len(g.cards)
+    until = end_of(left)
+    spent = 0.0
     for b in range(first_block, last_block):
         work = np.empty(scratch)
         row = np.empty(scratch)
@@ -294,6 +314,11 @@ def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, 
                 row[s] = g.unary[o + s]
             for a in range(g.adj_start[i], g.adj_start[i + 1]):
                 f = int(g.adj_factor[a])
+                spent += 20.0 + labellings(g, f)
+                if spent > LOOK:
+                    spent = 0.0
+                    if late(until):
+                        return False
                 first = g.scope_start[f]
                 for p in range(first, g.scope_start[f + 1]):
                     start[p - first] = g.offset[g.scope[p]]
@@ -302,3 +327,4 @@ def regradient(first_block, last_block, g, x, grad, r, moved, touched, scratch, 
                 total += r[o + s] * (row[s] - grad[o + s])
                 grad[o + s] = row[s]
         sums[b, 0] = total
+    return True

@@ -19,11 +19,12 @@ import numpy as np
 
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph import Graph
+from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
 from tightmap.solvers.clusters import grid_width, pair_clusters, square_clusters
 from tightmap.solvers.mplp_run import MplpRun
 from tightmap.solvers.orders import ORDERS, node_order
-from tightmap.solvers.region_kernels import AHEAD, BACK, BACKWARD, FORWARD, work
+from tightmap.solvers.region_kernels import AHEAD, BACK, BACKWARD, FORWARD
 from tightmap.solvers.region_run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions import build_regions
 
@@ -34,7 +35,7 @@ EARLY = 4  # iterations at the beginning in which every labelling is rounded
 
 @dataclass
 class State:
-    run: SrmpRun
+    run: SrmpRun | None  # None when the time limit left no room to begin
     work: Iterator[Progress | None]
 
 
@@ -59,11 +60,8 @@ class SrmpRun(Run):
 
     def _pass(self, action: int) -> Generator[None, None, float]:
         """One pass over the sequence; yields between the pieces; returns the bound after a backward pass."""
-        g, d = self.regions.graph.arrays, self.regions.dag
         low = np.zeros(1)
-        for begin, end in self.pieces(len(d.sequence)):
-            work(g, d, self.neg, action, d.in_start, low, low, begin, end, self.buffers)
-            yield
+        yield from self.sweep(self.neg, action, self.regions.dag.in_start, low)
         return float(low[0])
 
 
@@ -107,8 +105,11 @@ class SRMP(Solver):
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if self.clusters == "squares" and grid_width(graph) is None:
             raise ModelError("clusters='squares' needs a grid: build the model with Model.grid, or use 'cycles'")
-        run = SrmpRun(build_regions(graph, self.edges, (), node_order(graph, self.order)), context)
-        run.accept(init)
+        try:
+            run = SrmpRun(build_regions(graph, self.edges, (), node_order(graph, self.order), context), context)
+            run.accept(init)
+        except TimeUp:
+            return State(None, iter(()))
         return State(run, self._work(run))
 
     def _work(self, run: SrmpRun) -> Iterator[Progress | None]:
@@ -132,4 +133,4 @@ class SRMP(Solver):
         return advance(state.work)
 
     def finish(self, state: State) -> Final:
-        return state.run.final()
+        return Final() if state.run is None else state.run.final()

@@ -51,10 +51,10 @@ class Swap(Solver):
         if init.labels is not None:
             labels = init.labels.copy()
         elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed)
+            labels = round_and_descend(graph, init.relaxed, context)
         else:
             # lower energies in less time than from the cheapest unaries as they are
-            labels = local_minimum(graph, unary_argmin(graph))
+            labels = local_minimum(graph, unary_argmin(graph), context)
         return State(graph, context, Swaps(pair_model(graph), labels))
 
     def step(self, state: State) -> Progress:
@@ -88,6 +88,6 @@ class Swap(Solver):
     def finish(self, state: State) -> Final:
         note, labels = f"{state.moves.swaps} swaps lowered the energy", state.moves.labels
         if state.undecided:
-            labels = local_minimum(state.graph, labels)
+            labels = local_minimum(state.graph, labels, state.context)
             note += f"; tables that are no semi-metric left {state.undecided} choices undecided by roof duality"
         return Final(labels=labels, note=note)

@@ -22,13 +22,14 @@ from tightmap.compiled import lean
 from tightmap.energy import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
 from tightmap.solvers.bcd import initial_costs
 from tightmap.solvers.kept_costs import change_label
 from tightmap.solvers.xorshift import next_word, start_state
 
 ELITE = 12  # labellings kept for crossing
-WORK = 3_000_000  # cost entries scanned between two looks at the clock
+WORK = 3_000_000  # cost entries scanned in an iteration
 
 
 @lean
@@ -38,15 +39,21 @@ def _random(state):
 
 
 @lean
-def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
+def walk(g, labels, cost, best, tabu, clock, steps, idle, tenure, random, value, left):
     """``steps`` moves; value = [energy now, best energy], relative to any constant; best changes when it falls.
 
-    until[offset[i] + s] is the step before which label s of variable i is forbidden.  Returns the moves since the
-    last improvement.
+    tabu[offset[i] + s] is the step before which label s of variable i is forbidden.  Returns the moves made (fewer
+    when time is up), and those since the last improvement, to which ``idle`` from before are added if there was none.
     """
-    idle = 0
+    until = end_of(left)
     n = len(g.cards)
+    work = 0
     for step in range(clock, clock + steps):
+        work += len(cost)
+        if work > LOOK:
+            work = 0
+            if late(until):
+                return step - clock, idle
         chosen = -1
         label = 0
         least = np.inf
@@ -60,7 +67,7 @@ def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
                 d = cost[o + s] - here
                 if d > least or s == now:
                     continue
-                if until[o + s] > step and d >= free:
+                if tabu[o + s] > step and d >= free:
                     continue
                 if d < least:
                     least = d
@@ -75,7 +82,8 @@ def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
         if chosen < 0:
             idle += 1
             continue
-        until[g.offset[chosen] + labels[chosen]] = step + tenure + _random(random) % np.uint64(10)
+        work += 20 * g.cards[chosen] * (g.adj_start[chosen + 1] - g.adj_start[chosen])
+        tabu[g.offset[chosen] + labels[chosen]] = step + tenure + _random(random) % np.uint64(10)
         change_label(g, labels, cost, chosen, label)
         value[0] += least
         if value[0] < value[1] - 1e-9 * (1.0 + abs(value[1])):
@@ -85,7 +93,7 @@ def walk(g, labels, cost, best, until, clock, steps, tenure, random, value):
             idle = 0
         else:
             idle += 1
-    return idle
+    return steps, idle
 
 
 @dataclass
@@ -95,11 +103,12 @@ class State:
     labels: Labels
     cost: Vector
     best: Labels
-    until: np.ndarray
+    tabu: np.ndarray
     random: np.ndarray
     value: Vector
     clock: int = 0
     idle: int = 0
+    left: int = 0  # moves of the present iteration
     rounds: int = 0
     champion: Labels | None = None
     champion_energy: float = float("inf")
@@ -172,15 +181,17 @@ class Tabu(Solver):
         tenure = self.tenure or max(2, min(n // 4, 10 + n // 100))
         patience = self.patience or max(1000, 20 * n)
         steps = max(1, min(patience, WORK // max(1, len(graph.arrays.unary))))
-        before = state.value[1]
-        idle = walk(
-            graph.arrays, state.labels, state.cost, state.best, state.until, state.clock,
-            steps, tenure, state.random, state.value,
+        state.left = state.left or steps
+        made, state.idle = walk(
+            graph.arrays, state.labels, state.cost, state.best, state.tabu, state.clock,
+            state.left, state.idle, tenure, state.random, state.value, time_left(state.context, SLICE),
         )  # fmt: skip
-        state.clock += steps
-        state.idle = idle if state.value[1] < before else state.idle + idle
+        state.clock += made
+        state.left -= made
         if state.value[1] < state.champion_energy:
             state.champion, state.champion_energy = state.best.copy(), float(state.value[1])
+        if state.left > 0:  # the iteration goes on: where it was interrupted changes nothing
+            return Progress(labels=state.champion, iterations=0, pending=True)
         done = False
         if state.idle >= patience:
             state.rounds += 1

@@ -28,14 +28,16 @@ from tightmap import parallel
 from tightmap.compiled import compiled
 from tightmap.energy import BLOCK, blocks, energy, lower_bound, message_offsets
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import minmarg, workspace
+from tightmap.factors.kernels import labellings, minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.pace import EVER, LOOK, TimeUp, end_of, late, time_left
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
 from tightmap.solvers.bcd import local_minimum
 from tightmap.solvers.dual import Dual, given_messages
 from tightmap.solvers.forest_cover import Cover, forest_cover
 
 EVERY = 10  # iterations between two bounds and two polished labellings
+GRACE = 0.2  # seconds that the last bound may take when time is up
 
 
 @compiled
@@ -58,20 +60,30 @@ def _beliefs(first, last, g, rho, messages, at, beliefs, labels):
 
 
 @compiled
-def _send(first, last, g, rho, beliefs, messages, at, damping, scratch, change, level):
-    """New messages of some blocks of factors; change is the largest step of each, level the sum of |message|."""
+def _send(first, last, g, rho, beliefs, messages, at, damping, scratch, change, level, left):
+    """New messages of some blocks of factors (fewer when time is up).
+
+    change is the largest step of each block, level the sum of |message|.
+    """
     m = len(g.kind)
     work = np.empty(scratch)
     out = np.empty(scratch)
     inner = np.empty(scratch)
     start = np.empty(128, np.int64)
+    until = end_of(left)
     for block in range(first, last):
         largest = 0.0
         total = 0.0
+        spent = 0.0
         for f in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
             begin = g.scope_start[f]
             k = g.scope_start[f + 1] - begin
             base = at[begin]
+            spent += k * (20.0 + labellings(g, f))
+            if spent > LOOK:
+                spent = 0.0
+                if late(until):
+                    break
             if at[begin + k] - base > len(inner):
                 inner = np.empty(at[begin + k] - base)
             for p in range(k):
@@ -96,14 +108,24 @@ def _send(first, last, g, rho, beliefs, messages, at, damping, scratch, change, 
 
 
 @compiled
-def _eliminate(g, rho, factor, towards, share, messages, at, cost, out_messages, scratch):
-    """Dynamic programming on one forest: cost (b_i on entry) is gathered at the roots, and every move is recorded."""
+def _eliminate(g, rho, factor, towards, share, messages, at, cost, out_messages, scratch, left):
+    """Dynamic programming on one forest: cost (b_i on entry) is gathered at the roots, and every move is recorded.
+
+    False when time is up; then the moves so far are recorded.
+    """
     work = np.empty(scratch)
     out = np.empty(scratch)
     inner = np.empty(scratch)
     start = np.empty(128, np.int64)
+    until = end_of(left)
+    spent = 0.0
     for e in range(len(factor)):
         f, root = factor[e], towards[e]
+        spent += 20.0 + labellings(g, f)
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                return False
         first = g.scope_start[f]
         k = g.scope_start[f + 1] - first
         base = at[first]
@@ -126,10 +148,13 @@ def _eliminate(g, rho, factor, towards, share, messages, at, cost, out_messages,
                     moved = -cost[o + s]
                     cost[o + s] = 0.0
                 out_messages[m + s] += share * moved
+    return True
 
 
-def forest_messages(graph: Graph, cover: Cover, messages: FloatArray, beliefs: FloatArray) -> FloatArray:
-    """Messages whose bound is at least the mean over the forests of their exact minima."""
+def forest_messages(
+    graph: Graph, cover: Cover, messages: FloatArray, beliefs: FloatArray, left: float = EVER
+) -> FloatArray:
+    """Messages whose bound is at least the mean over the forests of their exact minima; TimeUp if that takes long."""
     at = message_offsets(graph)
     rho_of_entry = np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
     out = rho_of_entry * messages
@@ -137,13 +162,16 @@ def forest_messages(graph: Graph, cover: Cover, messages: FloatArray, beliefs: F
     for begin, end in zip(cover.start[:-1], cover.start[1:], strict=True):
         own, side = cover.factor[begin:end], cover.towards[begin:end]
         cost = beliefs.copy()
-        _eliminate(graph.arrays, cover.rho, own, side, share, messages, at, cost, out, workspace(graph.arrays))
+        scratch = workspace(graph.arrays)
+        if not _eliminate(graph.arrays, cover.rho, own, side, share, messages, at, cost, out, scratch, left):
+            raise TimeUp
     return out
 
 
 @dataclass
 class State:
     graph: Graph
+    context: Context
     cover: Cover
     at: IntArray
     messages: FloatArray
@@ -181,53 +209,65 @@ class TRBP(Solver):
         if not self.tolerance >= 0.0:
             raise OptionError(f"trbp: tolerance must be at least 0, got {self.tolerance}")
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
-        cover = forest_cover(graph)
+    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
+        try:
+            cover = forest_cover(graph, context)
+        except TimeUp:
+            return None
         at = message_offsets(graph)
         messages = np.zeros(int(at[-1]))
         given = given_messages(init, graph)
         if given is not None:
             messages = given / np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
         beliefs, labels = np.empty(len(graph.arrays.unary)), np.zeros(graph.n, dtype=np.int64)
-        state = State(graph, cover, at, messages, beliefs, labels, workspace(graph.arrays))
+        state = State(graph, context, cover, at, messages, beliefs, labels, workspace(graph.arrays))
         parallel.run(_beliefs, blocks(graph.n), graph.arrays, cover.rho, messages, at, beliefs, labels)
         return state
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | None) -> Progress:
+        if state is None:
+            return Progress(iterations=0)
         graph, g, rho = state.graph, state.graph.arrays, state.cover.rho
         change, level = np.zeros((2, blocks(graph.m)))
         messages, beliefs, at = state.messages, state.beliefs, state.at
-        parallel.run(_send, len(change), g, rho, beliefs, messages, at, self.damping, state.scratch, change, level)
+        rest = (self.damping, state.scratch, change, level, time_left(state.context))
+        parallel.run(_send, len(change), g, rho, beliefs, messages, at, *rest)
+        if state.context.remaining() <= 0.0:
+            return Progress(iterations=0)
         parallel.run(_beliefs, blocks(graph.n), g, rho, messages, at, beliefs, state.labels)
         state.iteration += 1
         moved = float(change.max()) * len(state.messages) / max(1e-300, float(level.sum()))
         progress = Progress(info={"change": moved})
         progress.done = moved <= self.tolerance or state.iteration >= self.sweeps
         if state.iteration % EVERY == 1 or progress.done:
-            progress.bound = self._bound(state)
-            progress.labels = local_minimum(graph, state.labels)
+            progress.bound = self._bound(state, time_left(state.context))
+            progress.labels = local_minimum(graph, state.labels, state.context)
         else:
             value = energy(graph, state.labels)
             if value < state.record:
                 state.record, progress.labels = value, state.labels.copy()
         return progress
 
-    def _bound(self, state: State) -> float:
-        messages = forest_messages(state.graph, state.cover, state.messages, state.beliefs)
+    def _bound(self, state: State, left: float) -> float | None:
+        try:
+            messages = forest_messages(state.graph, state.cover, state.messages, state.beliefs, left)
+        except TimeUp:
+            return None
         bound = lower_bound(state.graph, messages)
         if state.dual is None or bound > state.bound:
             state.bound, state.dual = bound, messages
         return bound
 
-    def finish(self, state: State) -> Final:
-        bound = max(self._bound(state), state.bound)
+    def finish(self, state: State | None) -> Final:
+        if state is None:
+            return Final()
+        self._bound(state, GRACE)
         dual = state.dual
-        assert dual is not None
         forests = len(state.cover.start) - 1
         note = f"{forests} forests cover the factors"
         return Final(
-            labels=local_minimum(state.graph, state.labels),
-            bound=bound,
-            state=Dual(state.graph, lambda: dual),
+            labels=local_minimum(state.graph, state.labels, state.context),
+            bound=state.bound if dual is not None else None,
+            state=None if dual is None else Dual(state.graph, lambda: dual),
             note=note,
         )

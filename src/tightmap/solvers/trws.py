@@ -16,6 +16,7 @@ Neither the labels nor the bound depend on the number of threads.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from tightmap.certificate import UNIT, certify
 from tightmap.errors import OptionError
 from tightmap.graph import FloatArray, Graph, Kind
+from tightmap.pace import EVER, TimeUp, time_left
 from tightmap.simd import LANES
 from tightmap.solvers import trws_general as general
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
@@ -65,13 +67,24 @@ class GeneralEngine:
         self.best = self.labels.copy()
         self.best_energy = math.inf  # of the best rounding since this was last set to inf, without the constant
 
-    def iterate(self, count: int, rounding: bool, certify: bool) -> tuple[float, float]:
-        """Iterations; returns the bound without the constant, and the error that rounding can have made in it."""
+    def iterate(self, count: int, rounding: bool, certify: bool, left: float = EVER) -> tuple[float, float]:
+        """Iterations; returns the bound without the constant, and the error that rounding can have made in it.
+
+        TimeUp after ``left`` seconds, with the messages as they were before.
+        """
         low, size = -math.inf, 0.0
+        until = time.perf_counter() + left
+        before = self.sweeper.messages.copy() if left < EVER else None
         for k in range(2 * count):
-            energy, low, size = general.half_sweep(
-                self.graph, self.sweeper, self.crew, k % 2 == 0, self.labels, rounding
-            )
+            left = until - time.perf_counter() if before is not None else EVER
+            try:
+                energy, low, size = general.half_sweep(
+                    self.graph, self.sweeper, self.crew, k % 2 == 0, self.labels, rounding, left
+                )
+            except TimeUp:
+                if before is not None:
+                    self.sweeper.messages[:] = before
+                raise
             if rounding and energy < self.best_energy:
                 self.best_energy = energy
                 self.best[:] = self.labels
@@ -110,8 +123,11 @@ class GridEngine:
                 chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
                 self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
 
-    def iterate(self, count: int, rounding: bool, certify: bool) -> tuple[float, float]:
-        """As GeneralEngine.iterate; the bound costs a pass more, so it is -inf unless asked for."""
+    def iterate(self, count: int, rounding: bool, certify: bool, left: float = EVER) -> tuple[float, float]:
+        """As GeneralEngine.iterate, but never too late: an iteration takes a fraction of a second at most.
+
+        The bound costs a pass more, so it is -inf unless asked for.
+        """
         bound = (-math.inf, 0.0)
         for k in range(count):
             self._pass(True, rounding)
@@ -240,7 +256,10 @@ class TRWS(Solver):
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_count() == 1)
-        raw, error = engine.iterate(count, rounding, certify_now)
+        try:
+            raw, error = engine.iterate(count, rounding, certify_now, time_left(state.context))
+        except TimeUp:
+            return Progress(iterations=0, pending=True)
         state.iteration += count
         progress = Progress(iterations=count, pending=not ends)
         if raw > -math.inf:
@@ -263,7 +282,7 @@ class TRWS(Solver):
         if energy >= state.record and state.iteration % (RETRY * BLOCK):
             return None
         state.record = min(state.record, energy)
-        return local_minimum(state.graph, engine.best) if self.polish else engine.best.copy()
+        return local_minimum(state.graph, engine.best, state.context) if self.polish else engine.best.copy()
 
     def finish(self, state: State) -> Final:
         engine, graph = state.engine, state.graph

@@ -27,6 +27,7 @@ from tightmap.energy import message_offsets
 from tightmap.factors.difference import difference_minmarg
 from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
 from tightmap.graph import FloatArray, Graph, IntArray
+from tightmap.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.simd import LANES, get, pointer, put
 from tightmap.solvers.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
 from tightmap.sync import Crew, publish, wait_for
@@ -97,12 +98,16 @@ def _make(EXOTIC):
     """
 
     @compiled
-    def half_sweep(g, sweeper, towards, labels, rounding, sums, thread, threads, progress):
+    def half_sweep(g, sweeper, towards, labels, rounding, sums, left, thread, threads, progress):
         """One thread's share of a pass, forward (towards = 1) or backward (0); sums [chunk] get energy, bound and size.
 
         With rounding, a node first takes its best label given the neighbours labelled before it and the messages of the
-        others.  Arrays are read through pointers: see simd.pointer.
+        others.  Arrays are read through pointers: see simd.pointer.  When time is up, what is left to do is passed over
+        and the sums say so: the energy is infinite.
         """
+        until = end_of(left)
+        spent = 0.0
+        hurried = False
         # scratch vectors as arrays, for the kernels that take arrays, and as pointers
         widest = max(g.cards.max(), LANES)
         h_array, out_array, work = np.empty(widest), np.empty(widest), np.empty(sweeper.scratch)
@@ -131,6 +136,12 @@ def _make(EXOTIC):
                 c = np.int64(get(cards, i))
                 o = get(offset, i)
                 begin, end = get(adj_start, i), get(adj_start, i + 1)
+                if spent > LOOK:
+                    spent = 0.0
+                    hurried = hurried or late(until)
+                if hurried:
+                    energy = np.inf
+                    break
                 if rounding:
                     for s in range(c):
                         put(out, s, get(unary, o + s))
@@ -179,6 +190,7 @@ def _make(EXOTIC):
                     kind = get(kinds, f)
                     base = get(start, f)
                     d = np.int64(get(cards, get(scope, 2 * f + 1 - p)))
+                    spent += 20.0 + c * d
                     for s in range(c):
                         put(h, s, gamma * get(total, s) - get(messages, base + s))
                     if kind <= POTTS:
@@ -209,12 +221,23 @@ _plain, _exotic = _make(False), _make(True)
 
 
 def half_sweep(
-    graph: Graph, sweeper: Sweeper, crew: Crew, forward: bool, labels: npt.NDArray[np.int64], rounding: bool
+    graph: Graph,
+    sweeper: Sweeper,
+    crew: Crew,
+    forward: bool,
+    labels: npt.NDArray[np.int64],
+    rounding: bool,
+    left: float = EVER,
 ) -> tuple[float, float, float]:
-    """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant)."""
+    """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant).
+
+    TimeUp after so many seconds; some messages are then of this pass, the others of the one before.
+    """
     kernel = _exotic if graph.arrays.kind.max(initial=0) > QUADRATIC else _plain
     sums = np.zeros((sweeper.need.shape[1], 3))
-    crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums)
+    crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums, left)
+    if np.isinf(sums[:, 0]).any():
+        raise TimeUp
     energy, bound, size = (math.fsum(column) for column in sums.T.tolist())
     return energy, bound, size
 
