@@ -50,6 +50,8 @@ def quiet_compilation():
         (["solve", "grid.h5", "--json", "a" * 300], ["--json", "File name too long"]),
         (["solve", "grid.h5", "--plot", "p.doc"], ["--plot p.doc", "png", "not doc"]),
         (["solve", "grid.h5", "--plot", "-"], ["--plot -", "not written to standard output"]),
+        (["demo", "--output", "-"], ["--output -", "not written to standard output"]),
+        (["bench", "smoke", "--out", "-"], ["--out -", "not written to standard output"]),
         (["solve", "grid.h5", "--json", "same", "--labels", "./same"], ["--labels ./same", "--json names the same"]),
         (["solve", "grid.h5", "--json", "-", "--trace", "/dev/stdout"], ["--trace -", "--json names the same"]),
         (["solve", "grid.h5", "--json", "link.h5"], ["--json link.h5", "MODEL names the same file"]),

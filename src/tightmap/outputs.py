@@ -18,6 +18,7 @@ from tightmap.interruption import Guard
 
 STDOUT = "-"
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+STREAMABLE = ("--json", "--labels", "--trace")  # options that take "-"
 FAILED, BROKEN_PIPE = 2, 141  # exit codes; the second is what a shell reports of programs that end by SIGPIPE
 
 
@@ -44,6 +45,8 @@ class Session:
                     raise OptionError(f"{name} {path}: {other} names the same file")
             seen.append((name, path))
             if path == STDOUT:
+                if name not in STREAMABLE:
+                    raise OptionError(f"{name} -: this is not written to standard output, give a file")
                 if self.stdout is None:
                     raise OptionError(f"{name} -: standard output is closed")
                 continue

@@ -9,7 +9,6 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tightmap.errors import OptionError
 from tightmap.outputs import STDOUT, Session, named, plain_path
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ class SolveOutputs:
     def check(self, inputs: dict[str, str | None]) -> None:
         """Refuse, before the model is read, what could not be written."""
         files = {"--json": self.json, "--labels": self.labels, "--trace": self.trace, "--plot": self.plot}
-        if self.plot == STDOUT:
-            raise OptionError("--plot -: pictures are not written to standard output")
         self.session.check(files, inputs)
         if self.plot is not None:
             from tightmap.plot import check_format
