@@ -392,3 +392,16 @@ def test_lanes_of_a_narrow_grid():
         result = tm.solve(model, "admm", max_iterations=200)
         assert result.feasible
     assert grid.LANES == 8
+
+
+def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
+    """Truncated at zero, a table has no filter taps at all: sweeps that read the first one would read something else."""
+    rng = np.random.default_rng(10)
+    model = tm.Model.grid(4, 5, 3)
+    unaries = rng.random((20, 3))
+    model.add_unaries(unaries)
+    model.add_truncated_linear(model.edges(), np.ones(len(model.edges())), 0.0)
+    stencil = find_stencil(model.graph())
+    assert stencil is None or not grid.fits(stencil)
+    result = tm.solve(model, "admm", max_iterations=60)
+    assert result.energy == pytest.approx(unaries.min(axis=1).sum())

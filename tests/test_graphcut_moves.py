@@ -124,6 +124,14 @@ def test_neighbours_without_a_factor_have_duals_of_their_own(seed):
     assert moves.proven() == (lowest and feasible)
 
 
+def test_squares_of_differences_beyond_32_bits():
+    model = tm.Model([50_000, 50_000])
+    model.add_truncated_quadratic([[0, 1]], [1.0], np.inf)
+    graph = model.graph()
+    labels = np.array([0, 49_000])
+    assert begin(graph, True, labels).cost == energy(graph, labels) == 49_000.0**2
+
+
 def test_settled_variables_have_their_label_in_every_optimum_and_wherever_moves_stop():
     rng = np.random.default_rng(7)
     found = 0

@@ -369,3 +369,27 @@ def test_options_are_checked():
     for options in ({"edges": "some"}, {"clusters": "cubes"}, {"order": "x"}, {"rounding": 0}, {"tolerance": -1.0}):
         with pytest.raises(tm.OptionError):
             tm.solve(model, "srmp", **options)
+
+
+def test_messages_between_factors_have_no_place_where_factors_send_to_variables_only():
+    """From a run with edges="full" to one with edges="minimal": what can be kept is kept, nothing else is touched."""
+    rng = np.random.default_rng(3)
+    model = tm.Model([2, 3, 2, 2])
+    model.add_factors([[0, 1, 2]], rng.normal(size=(1, 2, 3, 2)))
+    model.add_factors([[0, 1]], rng.normal(size=(1, 2, 3)))
+    model.add_factors([[2, 3]], rng.normal(size=(1, 2, 2)))
+    graph = model.graph()
+    full, minimal = build_regions(graph, "full"), build_regions(graph, "minimal")
+    messages = rng.normal(size=full.entries)
+    kept = carry(full, messages, minimal)
+    a, b = full.dag, minimal.dag
+    place = {(int(s), int(t)): int(at) for s, t, at in zip(a.source, a.target, a.at, strict=True)}
+    assert any(t >= graph.n for t in a.target), "a message from factor to factor is needed here"
+    for source, target, at in zip(b.source, b.target, b.at, strict=True):
+        size = int(b.size[target])
+        old = place.get((int(source), int(target)))
+        expected = np.zeros(size) if old is None else messages[old : old + size]
+        assert kept[at : at + size].tolist() == expected.tolist()
+    first = tm.solve(model, "srmp", edges="full", max_iterations=2)
+    again = tm.solve(model, "srmp", edges="minimal", max_iterations=2, init=first)
+    assert again.lower_bound <= naive.brute_force(model)[0] + 1e-9

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
+from numba.extending import overload
 
 from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import value
@@ -76,10 +78,16 @@ def pair(kinds, weight, base, stride, tables, magic, e, a, b):
     return (v + magic[0]) - magic[0]
 
 
-@compiled(inline="always")
 def type_like(d, like):
-    """d as a number of the same type as ``like``, so that int32 stays int32."""
-    return like - like + np.int32(d)
+    """The integer d as a number of the type of ``like``, so that int32 stays int32."""
+    return type(like)(d)
+
+
+@overload(type_like, inline="always")
+def _type_like(d, like):
+    if isinstance(like, types.Integer):
+        return lambda d, like: like - like + np.int32(d)
+    return lambda d, like: like - like + np.float64(d)
 
 
 @compiled

@@ -61,7 +61,7 @@ class GridPlan(NamedTuple):
     few: bool  # the kernels and the layout of admm_few.py
     diagonal: bool  # the eight neighbours of a pixel, not only four
     weight: npt.NDArray[np.floating]  # (2 or 4, height + 2, width) half weights in the order of _DIRECTIONS
-    unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES), or labels before tiles when few
+    unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES) between two margins; labels, tiles when few
     one: np.floating  # 1, 2 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
     two: np.floating
     share: np.floating
@@ -82,8 +82,8 @@ class GridState(NamedTuple):
 
 
 def fits(stencil: Stencil) -> bool:
-    """Whether these sweeps can run: neighbours at most one pixel away, and a table that levels off soon."""
-    return stencil.radius == 1 and len(_taps(stencil)) <= 8
+    """Whether these sweeps can run: neighbours at most one pixel away, and a table that rises and levels off soon."""
+    return stencil.radius == 1 and 1 <= len(_taps(stencil)) <= 8
 
 
 def _taps(stencil: Stencil) -> npt.NDArray[np.float64]:
@@ -97,8 +97,7 @@ def _room(height: int, tiles: int, labels: int, dtype: npt.DTypeLike) -> npt.NDA
     Before the first and after the last tile there is one more: diagonal neighbours of the corners are read there, with
     weight zero, and must be numbers.
     """
-    tile = labels * LANES
-    return np.zeros((height + 2) * tiles * tile + 2 * tile, dtype)[tile:-tile]
+    return np.zeros(((height + 2) * tiles + 2) * labels * LANES, dtype)
 
 
 def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
@@ -141,6 +140,7 @@ def grid_state(plan: GridPlan) -> GridState:
 
 def _columns(plan: GridPlan, flat: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """The rows of the image as [row][tile][lane][label]: a view."""
+    flat = flat[plan.labels * LANES : -plan.labels * LANES]
     if plan.few:
         return flat.reshape(plan.height + 2, plan.labels, plan.tiles, LANES)[1:-1].transpose(0, 2, 3, 1)
     return flat.reshape(plan.height + 2, plan.tiles, plan.labels, LANES)[1:-1].transpose(0, 1, 3, 2)
@@ -347,7 +347,7 @@ def _row(plan, state, second, row, rho, inverse, relax, eps, g, p):
     """One phase on the dirty tiles of a row (counted with the border); returns how many there were."""
     size = plan.labels * LANES
     flags = state.dirty2[row] if second else state.dirty1[row]
-    base = row * plan.tiles * size
+    base = (1 + row * plan.tiles) * size
     wbase = row * plan.tiles * LANES
     limit = splat(eps)
     total = limit - limit

@@ -13,6 +13,8 @@ def carry(old: Regions, messages: FloatArray, new: Regions) -> FloatArray:
     """The same (negated) messages on another region graph of the same model with at least the same clusters.
 
     An edge that is gone because a region came to lie between its ends is replaced by the path through that region.
+    Where nothing leads to its end any more (from factors to factors in a graph of edges to variables only), its message
+    is dropped: any messages are valid, only the bound starts lower.
     """
     out = np.zeros(new.entries)
     a, b = old.dag, new.dag
@@ -60,6 +62,8 @@ def _push(cards, d, out, sources, targets, starts, messages, digits):
             for o in range(d.out_start[source], d.out_start[source + 1]):
                 if d.target[o] == target or (e < 0 and _inside(d, target, d.target[o])):
                     e = o
+            if e < 0:
+                break
             child = d.target[e]
             first = d.scope_start[child]
             arity = d.scope_start[child + 1] - first
