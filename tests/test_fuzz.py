@@ -19,7 +19,7 @@ from fuzz.parent import fuzz
 from fuzz.recipe import Recipe, recipe_of
 from fuzz.reproducer import Failure
 from fuzz.shrink import shrink
-from fuzz.trials import Broken, Trial, judge
+from fuzz.trials import KINDS, Broken, Trial, judge
 from fuzz.twins import TWINS
 from fuzz.worker import Plan, make_case, strictly
 from naive import brute_force
@@ -127,7 +127,7 @@ def test_every_check_can_fail():
 def test_a_liar_is_caught(monkeypatch):
     for name, place in FAULTS.items():
         monkeypatch.setitem(METHODS, name, place)
-    recipe = Recipe([2, 2], [("add_factors", {"scopes": [[0, 1]], "tables": [[1.0, 0.5], [0.0, 2.0]]})])
+    recipe = Recipe([2, 2], [("add_factors", {"scopes": [[0, 1]], "tables": [[1.0, 3.0], [3.0, 0.0]]})])
     broken = {b.check for b in judge(Trial("liar"), recipe).broken}
     assert {"OPTIMAL is optimal", "bound not above the optimum"} <= broken
 
@@ -191,7 +191,7 @@ def test_shrinking_keeps_what_fails():
     assert not trial.options and not trial.arguments
 
 
-@pytest.mark.parametrize("kind", ["plain", "init", "relaxed", "warm", "again", "threads", "stop", *TWINS])
+@pytest.mark.parametrize("kind", [*KINDS, *TWINS])
 def test_reproducers_show_what_failed(kind, tmp_path):
     """A run of no iterations does not end by itself: a true failure of a check that is not due."""
     table = [[0.0, 3.0], [2.0, 0.0]]
@@ -207,20 +207,17 @@ def test_reproducers_show_what_failed(kind, tmp_path):
 
 def test_crashes_and_hangs_are_survived(tmp_path):
     plan = Plan(SEED, ["crash", "hang", "liar"], trials=1, shrink_seconds=0.0, extra=FAULTS)
-    case = next(c for c in range(100) if _zeros_are_wrong(plan, c))
+    case = next(c for c in range(200) if _runs(plan, c))
     summary = fuzz(plan, tmp_path, iter([case]), processes=1, hang=3.0)
     assert summary.cases == 1 and summary.trials == {"crash": 1, "hang": 1, "liar": 1}
     assert summary.failures["crash", "survives"] == summary.failures["hang", "survives"] == 1
-    assert summary.failures["liar", "bound not above the optimum"] == 1
     scripts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert any(name.startswith("crash") and "-11" in text for name, text in scripts.items())
     assert any(name.startswith("hang") and "driver.py" in text for name, text in scripts.items())
 
 
-def _zeros_are_wrong(plan, case):
-    """Is this a case in which the faulty methods get to work, and the liar's labelling is not the best?"""
+def _runs(plan, case):
+    """Is this a case in which all methods get to work?"""
     recipe, trials = make_case(plan, case)
-    oracle = Oracle(recipe)
-    if any("time_limit" in t.arguments or t.arguments.get("max_iterations") == 0 for t in trials):
-        return False
-    return recipe.build().graph().m > 0 and oracle.optimum + 1.0 < oracle.energies.flat[0] < 1e6
+    limits = [t.arguments for t in trials if "time_limit" in t.arguments or t.arguments.get("max_iterations") == 0]
+    return recipe.build().graph().m > 0 and not limits

@@ -94,6 +94,7 @@ class Oracle:
             total += value
             magnitude += np.where(np.isfinite(value), abs(value), 0.0)
         self.energies = total.astype(np.float64).reshape(shape)
+        self.free = bool(np.isfinite(total).all())  # nothing is forbidden
         best = int(np.argmin(total))
         self.optimum = float(total[best])
         self.labels = states[:, best].tolist()

@@ -52,20 +52,29 @@ class Recipe:
 
     def build(self) -> tm.Model:
         model = tm.Model(self.cards) if self.grid is None else tm.Model.grid(*self.grid, self.cards[0])
+        self.add_to(model)
+        return model
+
+    def add_to(self, model: tm.Model) -> None:
+        """Make the calls on a model that is there already."""
         for name, arguments in self.calls:
             getattr(model, name)(**arguments)
-        return model
 
     def source(self, variable: str = "model") -> str:
         """The lines of Python that build it."""
         if self.grid is None:
-            lines = [f"{variable} = tm.Model({self.cards})"]
+            first = f"{variable} = tm.Model({self.cards})"
         else:
-            lines = [f"{variable} = tm.Model.grid({self.grid[0]}, {self.grid[1]}, {self.cards[0]})"]
+            first = f"{variable} = tm.Model.grid({self.grid[0]}, {self.grid[1]}, {self.cards[0]})"
+        return "\n".join([first, *self.lines(variable)])
+
+    def lines(self, variable: str = "model") -> list[str]:
+        """The calls alone."""
+        out = []
         for name, arguments in self.calls:
             given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-            lines.append(f"{variable}.{name}({given})")
-        return "\n".join(lines)
+            out.append(f"{variable}.{name}({given})")
+        return out
 
     def with_calls(self, calls: list[Call]) -> Recipe:
         return Recipe(self.cards, calls, self.grid)

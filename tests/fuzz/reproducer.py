@@ -13,7 +13,7 @@ import tightmap as tm
 from .checks import CHECKS, close
 from .oracle import Oracle
 from .recipe import Recipe
-from .trials import Broken, Trial, known, start_labels, start_vectors, twin_of
+from .trials import Broken, Trial, foreign_recipe, known, start_labels, start_vectors, twin_of
 from .twins import TWINS, dense
 
 
@@ -56,7 +56,7 @@ def _imports(line: str) -> str:
 
 def _solve(trial: Trial, recipe: Recipe) -> str:
     """The calls of solve(), as trials.judge makes them."""
-    arguments = trial.arguments | trial.options
+    same = {key: repr(value) for key, value in (trial.arguments | trial.options).items()}
     extra: dict[str, str] = {}
     lines = ["seen = []"]
     if trial.watched:
@@ -71,19 +71,27 @@ def _solve(trial: Trial, recipe: Recipe) -> str:
     elif trial.kind == "warm":
         lines.append(_call("before", trial.other, {"max_iterations": "20", "seed": "1"}))
         extra["init"] = "before"
-    elif trial.kind in ("again", "threads", *TWINS):
-        same = {key: repr(value) for key, value in arguments.items()}
+    elif trial.kind == "foreign":
+        lines += ["# another model of the same variables", foreign_recipe(trial, recipe).source("other")]
+        lines.append(_call("before", trial.other, {"max_iterations": "20", "seed": "1"}, "other"))
+        lines.append("start = model.energy(before.labels)")
+        extra["init"] = "before"
+    elif trial.kind != "plain":
         lines.append(_call("before", trial.method, same | ({"threads": "1"} if trial.kind == "threads" else {})))
         if trial.kind == "threads":
             extra["threads"] = "2"
+    if trial.kind == "grown":
+        half = len(recipe.calls) // 2
+        lines += ["# the same model, solved before it is complete", recipe.with_calls(recipe.calls[:half]).source()]
+        lines.append(_call("early", trial.method, same))
+        lines += recipe.with_calls(recipe.calls[half:]).lines()
     if trial.kind in TWINS:
         lines += [f"# the same model, {trial.kind}", twin_of(trial, recipe).recipe.source()]
-    given = {key: repr(value) for key, value in arguments.items()} | extra
-    return "\n".join([*lines, _call("result", trial.method, given)])
+    return "\n".join([*lines, _call("result", trial.method, same | extra)])
 
 
-def _call(name: str, method: str, given: dict[str, str]) -> str:
-    return f"{name} = tm.solve({', '.join(['model', repr(method), *(f'{k}={v}' for k, v in given.items())])})"
+def _call(name: str, method: str, given: dict[str, str], model: str = "model") -> str:
+    return f"{name} = tm.solve({', '.join([model, repr(method), *(f'{k}={v}' for k, v in given.items())])})"
 
 
 def _optimum(line: str) -> str:

@@ -16,18 +16,20 @@ from .checks import RUN, SHOWN, holds
 from .options import random_options
 from .oracle import Oracle
 from .recipe import Recipe
-from .twins import TWINS, Twin
+from .twins import TWINS, Twin, relabelled
 
-KINDS = ("plain", "init", "relaxed", "warm", "again", "threads", "stop")
+KINDS = ("plain", "init", "relaxed", "warm", "foreign", "again", "threads", "grown", "stop")
 SLOW = ("admm",)  # methods that take seconds to end by themselves, and so mostly get a limit
 PROVES = ("exact", "auto")  # these must say OPTIMAL or INFEASIBLE of a small model when nothing limits them
+AMPLE = 20.0  # seconds that are no limit for a small model
 
 
 @dataclass(frozen=True)
 class Trial:
     """One method, its arguments, and what is done besides one plain run.
 
-    kind : one of KINDS, or the name of a twin
+    kind : one of KINDS, or the name of a twin.  "warm" begins with a result of this model, "foreign" with one of
+           another model of the same size, "grown" solves the model once before its last calls are made
     seed : of what the kind makes up: a labelling, a twin
     other : method whose result is the warm start
     """
@@ -81,11 +83,13 @@ def random_trial(rng: np.random.Generator, method: str, kind: str) -> Trial:
         arguments["max_iterations"] = int(rng.choice([0, 1, 2, 10, 60, 60]))
     elif limit < 0.9 and (limit < 0.55 or method in SLOW):
         arguments["time_limit"] = 0.0
+    elif limit < 0.65 and method in PROVES:
+        arguments["time_limit"] = AMPLE
     if kind != "threads":
         arguments["threads"] = 1 if rng.random() < 0.8 else 2
     elif "time_limit" in arguments:
         del arguments["time_limit"]
-    other = str(rng.choice([m for m in METHODS if m != "auto"])) if kind == "warm" else ""
+    other = str(rng.choice([method, *METHODS])) if kind in ("warm", "foreign") else ""
     watched = bool(kind != "stop" and rng.random() < 0.6)
     return Trial(method, kind, arguments, random_options(rng, method), watched, int(rng.integers(2**31)), other)
 
@@ -161,54 +165,74 @@ def known(trial: Trial, recipe: Recipe, oracle: Oracle) -> tuple[dict[str, float
     return numbers, oracle
 
 
+def foreign_recipe(trial: Trial, recipe: Recipe) -> Recipe:
+    """Another model of the same variables."""
+    return relabelled(recipe, np.random.default_rng(trial.seed)).recipe
+
+
 def _facts(trial: Trial, recipe: Recipe, oracle: Oracle) -> tuple[dict[str, Any], list[str]]:
-    model = recipe.build()
+    """Run what the trial says: all that is known then, and the checks that are due."""
     arguments = trial.arguments | trial.options
-    seen: list[Any] = []
-    extra: dict[str, Any] = {}
     numbers, oracle = known(trial, recipe, oracle)
-    facts: dict[str, Any] = {"seen": seen, **numbers}
-    checks = list(RUN)
-    if trial.watched:
-        extra = {"callback": seen.append, "trace": True}
-        checks += SHOWN
-    if trial.kind == "stop":
-        extra = {"callback": lambda info: seen.append(info) or len(seen) >= 2}
-        checks.append("stops when asked")
-    elif trial.kind == "init":
-        extra["init"] = start_labels(trial, recipe)
-        facts["start"] = model.energy(extra["init"])
-        checks.append("not worse than init")
-    elif trial.kind == "relaxed":
-        extra["init"] = start_vectors(trial, recipe)
-    elif trial.kind == "warm":
-        facts["before"] = extra["init"] = tm.solve(model, trial.other, max_iterations=20, seed=1)
-        checks.append("not worse than the run before")
-    elif trial.kind == "threads":
-        facts["before"] = tm.solve(model, trial.method, **arguments, threads=1)
-        extra["threads"] = 2
-        checks += ["same labels", "same bound"]
-    elif trial.kind != "plain":
-        facts["before"] = tm.solve(model, trial.method, **arguments)
-        if trial.kind == "again":
-            checks += ["same labels", "same bound"]
-        else:
-            twin = twin_of(trial, recipe)
-            model = twin.recipe.build()
-            checks += _twin_checks(twin)
-    facts["model"] = model
-    result = facts["result"] = tm.solve(model, trial.method, **arguments, **extra)
+    facts: dict[str, Any] = {"model": recipe.build(), "seen": [], **numbers}
+    extra: dict[str, Any] = {"callback": facts["seen"].append, "trace": True} if trial.watched else {}
+    given, due = _before(trial, recipe, facts, arguments)
+    result = facts["result"] = tm.solve(facts["model"], trial.method, **arguments, **(extra | given))
     facts["summed"] = oracle.energy(result.labels)
-    limited = "max_iterations" in arguments or "time_limit" in arguments
-    if limited:
+    checks = [*RUN, *due] + (list(SHOWN) if trial.watched else [])
+    no_time = arguments.get("time_limit") == 0.0
+    stopped = trial.kind == "stop" or "max_iterations" in arguments or no_time
+    if "max_iterations" in arguments or no_time:
         checks.append("iterations within the limit")
-    if "time_limit" in arguments:
+    if no_time:
         checks.append("no time is no time")
-    if not limited and trial.kind != "stop":
+    if not stopped:
         checks.append("proves small models" if trial.method in PROVES else "ends by itself")
-    if trial.method == "auto" and trial.kind != "stop" and not (limited and numbers["limit"] == 0):
+    if "init" not in given and not no_time and oracle.free:
         checks.append("not worse than descent")
     return facts, checks
+
+
+def _before(
+    trial: Trial, recipe: Recipe, facts: dict[str, Any], arguments: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """What comes before the run itself: more arguments for it, and what is to be checked because of that."""
+    model, seen, method = facts["model"], facts["seen"], trial.method
+    match trial.kind:
+        case "plain":
+            return {}, []
+        case "stop":
+            return {"callback": lambda info: seen.append(info) or len(seen) >= 2}, ["stops when asked"]
+        case "init":
+            labels = start_labels(trial, recipe)
+            facts["start"] = model.energy(labels)
+            return {"init": labels}, ["not worse than init"]
+        case "relaxed":
+            return {"init": start_vectors(trial, recipe)}, []
+        case "warm":
+            facts["before"] = tm.solve(model, trial.other, max_iterations=20, seed=1)
+            return {"init": facts["before"]}, ["not worse than the run before"]
+        case "foreign":
+            before = tm.solve(foreign_recipe(trial, recipe).build(), trial.other, max_iterations=20, seed=1)
+            facts["start"] = model.energy(before.labels)
+            return {"init": before}, ["not worse than init"]
+        case "threads":
+            facts["before"] = tm.solve(model, method, **arguments, threads=1)
+            return {"threads": 2}, ["same labels", "same bound"]
+        case "again":
+            facts["before"] = tm.solve(model, method, **arguments)
+            return {}, ["same labels", "same bound"]
+        case "grown":
+            facts["before"] = tm.solve(model, method, **arguments)
+            half = len(recipe.calls) // 2
+            facts["model"] = recipe.with_calls(recipe.calls[:half]).build()
+            tm.solve(facts["model"], method, **arguments)
+            recipe.with_calls(recipe.calls[half:]).add_to(facts["model"])
+            return {}, ["same labels", "same bound"]
+    facts["before"] = tm.solve(model, method, **arguments)
+    twin = twin_of(trial, recipe)
+    facts["model"] = twin.recipe.build()
+    return {}, _twin_checks(twin)
 
 
 def _twin_checks(twin: Twin) -> list[str]:

@@ -128,9 +128,12 @@ class Worker:
             self.connection.send(message)
 
     def _tick(self) -> None:
+        parent = os.getppid()
         before = clock.compiling_seconds()
         while True:
             time.sleep(TICK)
+            if os.getppid() != parent:
+                os._exit(0)  # nobody listens any more, and what runs here may never end
             now = clock.compiling_seconds()
             if now - before > TICK / 4:
                 try:
