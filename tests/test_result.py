@@ -60,7 +60,7 @@ def test_other_types_are_never_equal(result):
     assert result in [None, result] and [result].index(result) == 0
 
 
-@pytest.mark.parametrize("method", ["bcd", "trws"])
+@pytest.mark.parametrize("method", ["bcd", "trws", "trbp"])
 def test_copies_and_pickles_are_equal(model, method):
     result = tm.solve(model, method, max_iterations=5, trace=True)
     for twin in (copy.copy(result), copy.deepcopy(result), pickle.loads(pickle.dumps(result))):

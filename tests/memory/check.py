@@ -48,7 +48,10 @@ PASSES: dict[str, dict[str, str]] = {
 LONG_STEPS = ("tabu", "sa", "anneal", "lns", "exact", "auto")  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "bcd": [{"blocks": b} for b in ("forests", "lines", "rows", "columns")] + [{"incremental": True, "order": "random"}],
+    "bcd": [
+        *({"blocks": b} for b in ("forests", "lines", "rows", "columns")),
+        {"incremental": True, "order": "random"},
+    ],
     "fw": [{"steps": "pairwise"}],
     "cqp": [{"steps": "pairwise"}, {"steps": "plain", "line_search": "diminishing"}, {"line_search": "armijo"}],
     "pgd": [{"step_rule": "fixed"}],
@@ -109,9 +112,7 @@ def attempt(method: str, build: Any, index: int) -> dict[str, Any]:
             options = {} if threads == 1 else variants[index % len(variants)]
             init = first if index % 2 else None
             try:
-                result = tm.solve(
-                    model, method, max_iterations=few, threads=threads, seed=index, init=init, **options
-                )
+                result = tm.solve(model, method, max_iterations=few, threads=threads, seed=index, init=init, **options)
             except (tm.ModelError, MemoryError):
                 refused += 1
                 continue
@@ -149,9 +150,7 @@ def has_heap_checker() -> bool:
     """Does a byte written behind a block end the process, as it should?"""
     program = "import ctypes as c; p = c.create_string_buffer(4000); c.memset(p, 0, 4001); del p; print('unnoticed')"
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment("heap"), capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-c", program], env=environment("heap"), capture_output=True, text=True)
     except OSError:
         return False
     return done.returncode < 0 and "unnoticed" not in done.stdout

@@ -25,10 +25,15 @@ class Dual:
     def __init__(self, graph: Graph, expand: Callable[[], FloatArray], native: Any = None) -> None:
         self.graph = graph
         self.native = native
-        self._expand = expand
+        self._expand: Callable[[], FloatArray] | None = expand
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling: the messages themselves; a method's own state belongs to the process that made it."""
+        return {"graph": self.graph, "native": None, "_expand": None, "messages": self.messages}
 
     @cached_property
     def messages(self) -> FloatArray:
+        assert self._expand is not None
         return self._expand()
 
 
