@@ -28,9 +28,9 @@ import numpy as np
 import tightmap as tm
 from tightmap.driver import Info
 from tightmap.factors.kernels import workspace
-from tightmap.solvers.admm_engine import Engine, GridEngine
-from tightmap.solvers.admm_general import Form, pull
-from tightmap.stencil import find_stencil
+from tightmap.graph.stencil import find_stencil
+from tightmap.solvers.admm.engine import Engine, GridEngine
+from tightmap.solvers.admm.general import Form, pull
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUALITY = {  # name: file, seconds, energy to reach, added to the energy

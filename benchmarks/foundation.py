@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.bcd import descend
+from tightmap.moves.coordinate_descent import descend
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[1].parent / "shared" / "data"))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.trws import GridEngine, grid_stencil
+from tightmap.solvers.trws.solver import GridEngine, grid_stencil
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MODELS = {  # name: file, seconds, energy to reach, bound to reach

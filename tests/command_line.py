@@ -22,13 +22,17 @@ FILES = ("r.json", "l.txt", "t.csv", "p.png")
 
 def tightmap(*args, **kwargs):
     return subprocess.run(
-        [sys.executable, "-m", "tightmap.cli", *map(str, args)], capture_output=True, text=True, check=False, **kwargs
+        [sys.executable, "-m", "tightmap.cli.main", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+        **kwargs,
     )
 
 
 def tightmap_to(stdout, *args):
     """With another standard output than a pipe that is read."""
-    command = [sys.executable, "-m", "tightmap.cli", *map(str, args)]
+    command = [sys.executable, "-m", "tightmap.cli.main", *map(str, args)]
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
 
 
@@ -37,7 +41,7 @@ def start(arguments, folder, code=None, **environment):
 
     Before that, in the first hundredths of a second, it is Python that a signal ends.
     """
-    command = [sys.executable, *(["-m", "tightmap.cli"] if code is None else ["-c", code]), *arguments]
+    command = [sys.executable, *(["-m", "tightmap.cli.main"] if code is None else ["-c", code]), *arguments]
     process = subprocess.Popen(
         command,
         cwd=folder,

@@ -9,17 +9,17 @@ from scipy.optimize import minimize
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
-from tightmap import parallel
-from tightmap.energy import energy, gradient, multilinear_energy
+from tightmap.energy.energies import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import value, workspace
-from tightmap.solvers import admm_grid as grid
-from tightmap.solvers.admm import ADMM, AdmmState
-from tightmap.solvers.admm_coarse import coarsen
-from tightmap.solvers.admm_engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
-from tightmap.solvers.admm_general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
-from tightmap.solvers.admm_kkt import copy_gradient, transposed
-from tightmap.stencil import find_stencil
-from tightmap.sync import Teams
+from tightmap.graph.stencil import find_stencil
+from tightmap.runtime import parallel
+from tightmap.runtime.sync import Teams
+from tightmap.solvers.admm import grid
+from tightmap.solvers.admm.coarse import coarsen
+from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
+from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
+from tightmap.solvers.admm.kkt import copy_gradient, transposed
+from tightmap.solvers.admm.solver import ADMM, AdmmState
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.solvers.auto import plan
+from tightmap.solvers.auto.solver import plan
 
 
 def spins(height, width, seed=0):

@@ -383,9 +383,9 @@ def test_command(tmp_path):
     """One small suite from the command line, twice: the second time nothing is run."""
     file = tmp_path / "mine.toml"
     file.write_text('methods = ["bcd"]\n[[model]]\nproblem = "inpainting"\narguments = {size = 8}\n')
-    command = [sys.executable, "-m", "tightmap.cli", "bench", str(file), "--out", str(tmp_path / "r.jsonl")]
+    command = [sys.executable, "-m", "tightmap.cli.main", "bench", str(file), "--out", str(tmp_path / "r.jsonl")]
     command += ["--report", str(tmp_path / "r.html"), "--format", "csv"]
-    code = "import sys; sys.argv = sys.argv[1:]; from tightmap.cli import main; main()"
+    code = "import sys; sys.argv = sys.argv[1:]; from tightmap.cli.main import main; main()"
     command[1:3] = ["-c", code, "tightmap"]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     again = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ from hypothesis import given
 import tightmap as tm
 from naive import graph_energy, labellings
 from problems import models, random_model
-from tightmap.energy import energy
-from tightmap.graph import Kind
+from tightmap.energy.energies import energy
+from tightmap.graph.graph import Kind
 
 
 def assert_same_energies(model):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.certificate import Certified, Proof
-from tightmap.energy import energy, trivial_bound
+from tightmap.energy.certificate import Certified, Proof
+from tightmap.energy.energies import energy, trivial_bound
 
 SCALES = [1.0, 1e-9, 1e-12, 3e-300, 5e-322, 1e200, 2.0**-1000]
 

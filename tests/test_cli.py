@@ -14,7 +14,8 @@ import pytest
 import tightmap as tm
 from command_line import assert_one_sentence, tightmap
 from problems import grid_model
-from tightmap import cli, clock
+from tightmap.cli import main as cli
+from tightmap.runtime import clock
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 def test_help_is_quick_and_imports_no_compiler():
-    code = "import sys; from tightmap.cli import app; from typer.main import get_command; get_command(app); "
+    code = "import sys; from tightmap.cli.main import app; from typer.main import get_command; get_command(app); "
     code += "sys.exit('numba' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     run = tightmap("--help")

@@ -17,9 +17,10 @@ import pytest
 import tightmap as tm
 from command_line import FILES, assert_complete, assert_one_sentence, outputs, tightmap, tightmap_to
 from problems import grid_model
-from tightmap import cli, clock
-from tightmap import plot as plots
+from tightmap.cli import main as cli
 from tightmap.io import atomic
+from tightmap.runtime import clock
+from tightmap.view import plot as plots
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def test_standard_output_carries_one_thing(model_path, tmp_path, capsys):
 
 
 def test_infinite_options_are_json(model_path, tmp_path, capsys):
-    from tightmap.solve_outputs import outcome
+    from tightmap.cli.solve_outputs import outcome
 
     result = replace(tm.solve(tm.read(model_path), "bcd"), options={"limit": float("inf"), "list": [1.5]})
     assert json.dumps(outcome(result, 0, 1)["options"]) == '{"limit": null, "list": [1.5]}'

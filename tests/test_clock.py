@@ -10,10 +10,10 @@ from numba import njit
 from numba.core import event
 
 import tightmap as tm
-from tightmap import clock
-from tightmap.compiled import PREPARE
 from tightmap.registry import METHODS
-from tightmap.solvers import admm_engine
+from tightmap.runtime import clock
+from tightmap.runtime.compiled import PREPARE
+from tightmap.solvers.admm import engine as admm_engine
 
 
 def test_compilation_is_left_out():

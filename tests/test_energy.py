@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from naive import bound_of_messages, brute_force, multilinear
 from problems import models
-from tightmap.certificate import certify
-from tightmap.energy import gradient, lower_bound, message_offsets, multilinear_energy, one_hot
+from tightmap.energy.certificate import certify
+from tightmap.energy.energies import gradient, lower_bound, message_offsets, multilinear_energy, one_hot
 
 
 @given(models(), st.integers(0, 2**32 - 1))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
-from tightmap.energy import energy
-from tightmap.solvers.exact_model import build_network, components, eliminate_few, elimination_order, narrow
+from tightmap.energy.energies import energy
+from tightmap.solvers.exact.network import build_network, components, eliminate_few, elimination_order, narrow
 
 SEARCH = {"elimination": 0, "degree": 0}  # nothing is eliminated: all is left to the search
 WAYS = (SEARCH, {"elimination": 0, "degree": 1}, {"elimination": 0, "degree": 3}, {})
@@ -134,8 +134,9 @@ def test_width_is_recognised():
 
 
 def test_a_labelling_from_outside_prunes():
-    from tightmap.solvers.base import Context, Init
-    from tightmap.solvers.exact import Exact
+    from tightmap.moves.context import Context
+    from tightmap.solvers.base import Init
+    from tightmap.solvers.exact.solver import Exact
 
     model = hard_model(n=22)
     best = tm.solve(model, "exact", elimination=0)
@@ -180,7 +181,7 @@ def test_bounds_rise_and_energies_fall():
 
 def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
     """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
-    from tightmap.solvers import exact
+    from tightmap.solvers.exact import solver as exact
 
     model = hard_model(n=18, labels=3)
     expected = tm.solve(model, "exact", elimination=0)

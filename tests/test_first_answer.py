@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.energy import unary_argmin
-from tightmap.solvers.bcd import local_minimum
+from tightmap.energy.energies import unary_argmin
+from tightmap.moves.coordinate_descent import local_minimum
 
 
 def easy(n=300):

@@ -10,7 +10,7 @@ import pytest
 import tightmap as tm
 from naive import brute_force, labellings
 from problems import grid_model, random_model
-from tightmap.energy import energy, lower_bound
+from tightmap.energy.energies import energy, lower_bound
 from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.network import Grid, edge, head
 from tightmap.graphcut.pairwise import pair_model

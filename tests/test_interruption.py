@@ -15,9 +15,11 @@ import pytest
 import tightmap as tm
 from command_line import FILES, assert_complete, outputs, processes_of, start
 from problems import grid_model
-from tightmap import cli, clock, driver
-from tightmap import plot as plots
+from tightmap import driver
+from tightmap.cli import main as cli
 from tightmap.io import atomic
+from tightmap.runtime import clock
+from tightmap.view import plot as plots
 
 FOREVER = ["--method", "bcd", "--option", "restarts=100000000", "--time-limit", "60"]
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -204,7 +206,8 @@ def test_command_in_another_thread(model_path, tmp_path, capsys):
 
 ANNOUNCE = """
 import sys
-from tightmap import cli, driver
+from tightmap import driver
+from tightmap.cli import main as cli
 real = driver.solve
 def solve(*args, **options):
     return real(*args, **(options | {"callback": lambda info: print("step", file=sys.stderr, flush=True)}))
@@ -228,7 +231,7 @@ def test_process_that_is_solving(model_path, tmp_path, number):
 
 TWICE = """
 import signal
-from tightmap import cli
+from tightmap.cli import main as cli
 from tightmap.io import atomic
 atomic.os.fsync = lambda number: [signal.raise_signal(signal.SIGTERM) for _ in range(2)]
 cli.main()

@@ -108,7 +108,7 @@ def test_more_content_may_declare_more(tmp_path):
 
 
 def test_a_model_that_cannot_be_afforded_is_refused(monkeypatch):
-    from tightmap import memory
+    from tightmap.runtime import memory
 
     model = tm.Model([2] * 1000)
     monkeypatch.setattr(memory, "available_bytes", lambda: 40_000)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap import canonical
+from tightmap.canonical import build as canonical
 from tightmap.factors import kernels
 from tightmap.factors.pattern import bell
-from tightmap.graph import Kind
+from tightmap.graph.graph import Kind
 
 
 def one_pattern(rng, shape, integral):

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, models, random_model
-from tightmap.energy import energy
-from tightmap.solvers.base import Context, Init
-from tightmap.solvers.elimination import WIDTH, ball, choose_subgraph, minimise_subgraph
-from tightmap.solvers.lns import LNS, cross, move
+from tightmap.energy.energies import energy
+from tightmap.moves.context import Context
+from tightmap.moves.elimination import WIDTH, ball, choose_subgraph, minimise_subgraph
+from tightmap.solvers.base import Init
+from tightmap.solvers.search.lns import LNS, cross, move
 
 
 def subgraph(graph, labels, domains, limit, seed):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap import memory, parallel
-from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, gradient, lower_bound, message_offsets
+from tightmap.energy.energies import BLOCK, gradient, lower_bound, message_offsets
+from tightmap.runtime import memory, parallel
+from tightmap.runtime.compiled import compiled
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap import plot, problems
+from tightmap import problems
+from tightmap.view import plot
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,10 @@ import multiprocessing, os, sys, threading, time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import numpy as np
 import tightmap as tm
-from tightmap import clock
-from tightmap.solvers import admm_engine, descent, trws
+from tightmap.runtime import clock
+from tightmap.solvers.admm import engine as admm_engine
+from tightmap.solvers.relaxed import descent
+from tightmap.solvers.trws import solver as trws
 
 admm_engine.SERIAL = descent.SMALL = trws.WORTH_THREADS = 0  # several threads on a small model too
 trws.STEP = 0  # one iteration per step
@@ -127,7 +129,7 @@ def test_fork_while_another_thread_is_busy(tmp_path):
         tmp_path,
         """
 from numba import njit
-from tightmap.compiled import compiled
+from tightmap.runtime.compiled import compiled
 
 expected = [job(method) for method in METHODS]
 over = threading.Event()
@@ -176,7 +178,7 @@ for decorator in (compiled, njit):
     while thread.is_alive():  # at any moment of a compilation
         assert child(lambda: True) == 0
 
-assert "tightmap.solvers.tabu" not in sys.modules
+assert "tightmap.solvers.search.tabu" not in sys.modules
 thread = threading.Thread(target=tm.solve, args=(model(), "tabu"), kwargs={"max_iterations": 1})
 thread.start()
 time.sleep(0.002)

@@ -13,14 +13,14 @@ import naive
 import tightmap as tm
 from problems import grid_model, models, random_model, tree_model
 from region_oracles import all_energies, region_polytope, reparametrised_tables
-from tightmap.energy import lower_bound, message_offsets
+from tightmap.energy.energies import lower_bound, message_offsets
 from tightmap.factors.tabulate import tabulate
-from tightmap.solvers.base import Context
-from tightmap.solvers.clusters import pair_clusters, square_clusters
-from tightmap.solvers.region_kernels import certified_bound, make_buffers, marginal, reparametrised
-from tightmap.solvers.region_messages import carry, from_plain, to_plain
-from tightmap.solvers.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
-from tightmap.solvers.srmp import SrmpRun
+from tightmap.moves.context import Context
+from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
+from tightmap.solvers.regions.kernels import certified_bound, make_buffers, marginal, reparametrised
+from tightmap.solvers.regions.messages import carry, from_plain, to_plain
+from tightmap.solvers.regions.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
+from tightmap.solvers.regions.srmp import SrmpRun
 
 CLOSE = 1e-9
 

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from tightmap.compiled import compiled
-from tightmap.sync import AGAIN, TRIAL, Teams, meet, together
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.sync import AGAIN, TRIAL, Teams, meet, together
 
 
 def simulate(teams, runs, cost):
@@ -63,9 +63,9 @@ def test_threads_meet(threads):
 FAILING = """
 import os, signal, sys, threading, time
 import numpy as np
-from tightmap import parallel
-from tightmap.compiled import compiled
-from tightmap.sync import LINE, publish, together, wait_for
+from tightmap.runtime import parallel
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.sync import LINE, publish, together, wait_for
 
 @compiled
 def one_fails(wrong, left, thread, threads, progress):

@@ -14,14 +14,14 @@ import tightmap as tm
 from conftest import data_file
 from naive import brute_force, local_polytope
 from problems import grid_model, models, tree_model
-from tightmap.certificate import certify
-from tightmap.energy import energy, lower_bound
-from tightmap.solvers.orders import ORDERS, node_order
-from tightmap.solvers.trws import GeneralEngine, GridEngine, grid_stencil
-from tightmap.solvers.trws_general import blocks
-from tightmap.solvers.trws_grid import images_of_messages
-from tightmap.stencil import find_stencil
-from tightmap.sync import Crew
+from tightmap.energy.certificate import certify
+from tightmap.energy.energies import energy, lower_bound
+from tightmap.graph.stencil import find_stencil
+from tightmap.moves.orders import ORDERS, node_order
+from tightmap.runtime.sync import Crew
+from tightmap.solvers.trws.general import blocks
+from tightmap.solvers.trws.grid import images_of_messages
+from tightmap.solvers.trws.solver import GeneralEngine, GridEngine, grid_stencil
 
 PAIRWISE = ("dense", "shared", "weighted", "potts", "linear", "quadratic", "pn", "pattern", "sparse")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tightmap.driver import Info, solve
-from tightmap.model import Model
+from tightmap.model.model import Model
 from tightmap.problems.inpainting import inpainting, inpainting_regions
 from tightmap.result import Result
 

@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from tightmap import clock, memory, parallel
-from tightmap.certificate import proves_infeasible
-from tightmap.energy import trivial_bound, unary_argmin
+from tightmap.energy.certificate import proves_infeasible
+from tightmap.energy.energies import trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import Graph
-from tightmap.model import Model
+from tightmap.graph.graph import Graph
+from tightmap.model.model import Model
+from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.coordinate_descent import descend_within
 from tightmap.registry import make_solver
 from tightmap.result import Result, Status
-from tightmap.solvers.base import Context, Incumbent, Init, Labels, Progress, Solver
-from tightmap.solvers.bcd import descend_within
+from tightmap.runtime import clock, memory, parallel
+from tightmap.solvers.base import Init, Progress, Solver
 
 FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
@@ -170,7 +171,7 @@ def _interrupt_flag() -> Iterator[threading.Event]:
     A command that handles its signals itself shares its flag.  Where Ctrl-C is ignored (a job in the background) or
     belongs to a program around Python, it is left alone.
     """
-    from tightmap.interruption import shared_flag
+    from tightmap.runtime.interruption import shared_flag
 
     shared = shared_flag()
     if shared is not None:

@@ -11,33 +11,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tightmap.errors import OptionError
-from tightmap.forks import unforked
+from tightmap.runtime.forks import unforked
 
 if TYPE_CHECKING:
     from tightmap.solvers.base import Solver
 
 METHODS: dict[str, str] = {
-    "auto": "tightmap.solvers.auto:Auto",
+    "auto": "tightmap.solvers.auto.solver:Auto",
     "bcd": "tightmap.solvers.bcd:BCD",
-    "tabu": "tightmap.solvers.tabu:Tabu",
-    "sa": "tightmap.solvers.sa:SimulatedAnnealing",
-    "anneal": "tightmap.solvers.anneal:Anneal",
-    "lns": "tightmap.solvers.lns:LNS",
-    "pgd": "tightmap.solvers.pgd:PGD",
-    "fw": "tightmap.solvers.fw:FrankWolfe",
-    "cqp": "tightmap.solvers.cqp:CQP",
-    "admm": "tightmap.solvers.admm:ADMM",
-    "trws": "tightmap.solvers.trws:TRWS",
+    "tabu": "tightmap.solvers.search.tabu:Tabu",
+    "sa": "tightmap.solvers.search.annealing:SimulatedAnnealing",
+    "anneal": "tightmap.solvers.search.forest_annealing:Anneal",
+    "lns": "tightmap.solvers.search.lns:LNS",
+    "pgd": "tightmap.solvers.relaxed.pgd:PGD",
+    "fw": "tightmap.solvers.relaxed.fw:FrankWolfe",
+    "cqp": "tightmap.solvers.relaxed.cqp:CQP",
+    "admm": "tightmap.solvers.admm.solver:ADMM",
+    "trws": "tightmap.solvers.trws.solver:TRWS",
     "trbp": "tightmap.solvers.trbp:TRBP",
-    "srmp": "tightmap.solvers.srmp:SRMP",
-    "mplp": "tightmap.solvers.mplp:MPLP",
-    "mplp-c": "tightmap.solvers.mplp:MPLPC",
-    "expansion": "tightmap.solvers.expansion:Expansion",
-    "fastpd": "tightmap.solvers.fastpd:FastPD",
-    "swap": "tightmap.solvers.swap:Swap",
-    "qpbo": "tightmap.solvers.qpbo:QPBOSolver",
-    "fusion": "tightmap.solvers.fusion:Fusion",
-    "exact": "tightmap.solvers.exact:Exact",
+    "srmp": "tightmap.solvers.regions.srmp:SRMP",
+    "mplp": "tightmap.solvers.regions.mplp:MPLP",
+    "mplp-c": "tightmap.solvers.regions.mplp:MPLPC",
+    "expansion": "tightmap.solvers.cuts.expansion:Expansion",
+    "fastpd": "tightmap.solvers.cuts.fastpd:FastPD",
+    "swap": "tightmap.solvers.cuts.swap:Swap",
+    "qpbo": "tightmap.solvers.cuts.qpbo:QPBOSolver",
+    "fusion": "tightmap.solvers.cuts.fusion:Fusion",
+    "exact": "tightmap.solvers.exact.solver:Exact",
 }
 
 

@@ -98,7 +98,7 @@ class Result:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        from tightmap.notebook import result_html
+        from tightmap.view.notebook import result_html
 
         return result_html(self)
 

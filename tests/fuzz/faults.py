@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tightmap.graph import Graph
-from tightmap.solvers.base import Context, Init, Progress, Solver
+from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context
+from tightmap.solvers.base import Init, Progress, Solver
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tightmap import clock
 from tightmap.registry import METHODS
+from tightmap.runtime import clock
 
 from .models import random_recipe
 from .oracle import Oracle

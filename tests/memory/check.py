@@ -4,7 +4,7 @@
 
 Three passes over the same runs, each method in a process of its own:
 
-bounds  kernels with index checks (``tightmap.guard``), fresh memory filled with huge negative numbers;
+bounds  kernels with index checks (``tightmap.runtime.guard``), fresh memory filled with huge negative numbers;
 heap    the kernels that users run, under glibc's heap checker (it looks for damage around every block that is freed),
         fresh memory filled with huge positive numbers;
 plain   the kernels that users run, as they run them.  Results must be those of the heap pass, bit for bit: whoever

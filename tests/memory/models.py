@@ -1,8 +1,8 @@
 """Models for the memory check: every shape that has its own way of laying out memory, small, from fixed seeds.
 
 What matters is where indices come from: label counts that differ, grids with gaps, variables without factors or with
-one label, factors that shrink when one-label variables are folded away, counts beyond 8 and 16 bits, sizes around the eight
-lanes of a vector.  Costs are arbitrary.
+one label, factors that shrink when one-label variables are folded away, counts beyond 8 and 16 bits, sizes around the
+eight lanes of a vector.  Costs are arbitrary.
 """
 
 from __future__ import annotations

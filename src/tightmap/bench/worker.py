@@ -10,16 +10,15 @@ import base64
 import io
 import platform
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tightmap.bench.instances import Problem, find, grid_drawing
 from tightmap.bench.records import Row, Run
+from tightmap.runtime.clock import compilation
 
 TRACE_POINTS = 150
 WARM_UP_LIMIT = 60.0
@@ -84,42 +83,6 @@ def peak_memory() -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-@contextmanager
-def compilation(restart: Callable[[], object] | None = None) -> Iterator[list[float]]:
-    """A list that fills with the seconds that Numba compiles (loading compiled kernels from its cache is no part).
-
-    While it compiles ``restart`` is called every second, so that whoever watches the clock waits.
-    """
-    from numba.core import event
-
-    seconds: list[float] = []
-    begun: list[float] = []  # a stack: compiling one kernel compiles those that it calls
-    over = threading.Event()
-
-    class Clock(event.Listener):
-        def on_start(self, _: Any) -> None:
-            begun.append(time.perf_counter())
-
-        def on_end(self, _: Any) -> None:
-            first = begun.pop()
-            if not begun:
-                seconds.append(time.perf_counter() - first)
-
-    def heartbeat() -> None:
-        while not over.wait(1.0):
-            if begun and restart is not None:
-                restart()
-
-    thread = threading.Thread(target=heartbeat, daemon=True)
-    thread.start()
-    try:
-        with event.install_listener("numba:compile", Clock()):
-            yield seconds
-    finally:
-        over.set()
-        thread.join()
 
 
 def perform(run: Run, started: Callable[[], object] | None = None) -> Row:

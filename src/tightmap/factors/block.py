@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block, weighted
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import compiled, lean
 
 
 @dataclass(frozen=True, eq=False)

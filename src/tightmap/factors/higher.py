@@ -12,14 +12,14 @@ from typing import Any
 
 from numba.extending import overload
 
-from tightmap.compiled import lean
 from tightmap.factors.dense import dense_add_slice, dense_contract, dense_key, dense_minmarg
 from tightmap.factors.pattern import pattern_rank
 from tightmap.factors.pattern_kernels import pattern_contract, pattern_minmarg
 from tightmap.factors.pn_potts import pn_add_slice, pn_contract, pn_minmarg, pn_value
 from tightmap.factors.second_difference import second_add_slice, second_contract, second_minmarg, second_value
 from tightmap.factors.sparse import sparse_add_slice, sparse_contract, sparse_lookup, sparse_minmarg
-from tightmap.graph import Kind, PairArrays
+from tightmap.graph.graph import Kind, PairArrays
+from tightmap.runtime.compiled import lean
 
 DENSE = int(Kind.DENSE)
 PN_POTTS = int(Kind.PN_POTTS)

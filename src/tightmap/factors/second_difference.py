@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block
-from tightmap.graph import FloatArray, IntArray, Kind
-from tightmap.simd import LANES, absolute, get, load, maximum, minimum, splat, store
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.simd import LANES, absolute, get, load, maximum, minimum, splat, store
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import message_offsets
-from tightmap.graph import Graph
+from tightmap.energy.energies import message_offsets
+from tightmap.graph.graph import Graph
 from tightmap.graphcut.maxflow import TIME, Trees, new_trees
 from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, proves, scatter
 from tightmap.graphcut.network import Grid
 from tightmap.graphcut.pairwise import PairModel
-from tightmap.memory import require
+from tightmap.runtime.memory import require
 
 
 def _spans(model: PairModel) -> npt.NDArray[np.int64]:

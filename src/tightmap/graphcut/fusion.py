@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import energy
-from tightmap.graph import Graph
-from tightmap.graphcut.components import component_fusion, regions_in_parts
+from tightmap.energy.energies import energy
+from tightmap.graph.graph import Graph
 from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import quadratise
+from tightmap.moves.components import component_fusion, regions_in_parts
 
 Labels = npt.NDArray[np.int64]
 IMPROVE = 256  # unlabelled choices up to which they are settled one by one

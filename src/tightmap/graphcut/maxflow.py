@@ -22,8 +22,8 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.compiled import lean
 from tightmap.graphcut.network import Csr, Grid, arc, back, degree, head, sister
+from tightmap.runtime.compiled import lean
 
 TERMINAL = -1  # the parent is a terminal
 ORPHAN = -2  # in a tree, but the parent is lost

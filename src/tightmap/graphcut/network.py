@@ -23,7 +23,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.compiled import compiled
+from tightmap.runtime.compiled import compiled
 
 IntArray = npt.NDArray[np.int64]
 

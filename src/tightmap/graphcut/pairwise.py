@@ -17,10 +17,10 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import value
-from tightmap.graph import Arrays, Graph, Kind
+from tightmap.graph.graph import Arrays, Graph, Kind
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+from tightmap.runtime.compiled import compiled, lean
 
 POTTS, LINEAR, QUADRATIC, DENSE = int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC), int(Kind.DENSE)
 INT32_LIMIT = 1 << 24  # largest local sum that is trusted to int32: duals may be a few times larger

@@ -16,11 +16,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.certificate import UNIT, certify
-from tightmap.compiled import compiled
-from tightmap.energy import BLOCK
-from tightmap.graph import Graph, Kind
+from tightmap.energy.certificate import UNIT, certify
+from tightmap.energy.energies import BLOCK
+from tightmap.graph.graph import Graph, Kind
 from tightmap.graphcut.expansion import Expansion
+from tightmap.runtime.compiled import compiled
 
 
 @compiled

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
-from tightmap.graph import Graph, PairArrays
+from tightmap.graph.graph import Graph, PairArrays
+from tightmap.runtime.compiled import compiled, lean
 
 MAX_ARITY = 12  # differing variables of one factor: tables of 4096 entries
 TINY = 1e-13  # relative to the table: a coefficient that is only rounding

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import lean
 from tightmap.graphcut.maxflow import COUNT, NONE, TERMINAL, new_trees, run
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import PairModel, pair
-from tightmap.memory import require
+from tightmap.runtime.compiled import lean
+from tightmap.runtime.memory import require
 
 WORK = 2_000_000  # members visited before the kernel returns
 PAIR_BYTES = 21.0  # while all pairs of labels are listed, per square of the number of labels

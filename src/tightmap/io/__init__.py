@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import IntArray
+from tightmap.graph.graph import IntArray
 from tightmap.io.atomic import COMPRESSED, writing
 from tightmap.io.cfn import read_cfn, write_cfn
 from tightmap.io.dd import read_dd
@@ -28,7 +28,7 @@ from tightmap.io.qubo import read_bq, read_coo, read_dimod_json, read_qbsolv, re
 from tightmap.io.source import FormatWarning, Source, as_path
 from tightmap.io.uai import read_uai, write_uai
 from tightmap.io.wcsp import read_wcsp, write_wcsp
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 __all__ = [
     "FORMATS",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from tightmap.errors import ModelError
-from tightmap.interruption import unfinished
+from tightmap.runtime.interruption import unfinished
 
 COMPRESSED = {".gz", ".bz2", ".xz"}
 PROBE = bytes(4096)  # one block: a full disk takes empty files

@@ -9,12 +9,12 @@ from typing import NoReturn
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs, table_size, thresholds
 from tightmap.io.source import check_entries, check_labels
 from tightmap.io.tokens import printable
-from tightmap.memory import require
-from tightmap.model import Model
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*|//[^\n]*")
 _TOKEN = re.compile(rb'[{}\[\]]|[^\s":,{}\[\]]+')

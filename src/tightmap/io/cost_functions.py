@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.source import AXES, check_entries
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 SMALL = 1 << 12  # a table of at most so many entries is written out in memory; a larger, sparser one stays sparse
 PIECE = 1 << 20  # entries of arithmetic tables made at a time

@@ -16,11 +16,11 @@ import warnings
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.source import MAX_BYTES, FormatWarning, Source, check_total
 from tightmap.io.tokens import group_rows, printable
-from tightmap.memory import require
-from tightmap.model import Model
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 _FIELDS = {b"p": 4, b"a": 4, b"e": 3}
 MAX_CONFLICTS = 10_000_000  # pairs of assignments that exclude each other

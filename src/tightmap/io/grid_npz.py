@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray
+from tightmap.graph.graph import FloatArray
 from tightmap.io.npz import Archive
 from tightmap.io.source import check_total
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 KEYS = ("D", "hw", "vw", "V")
 

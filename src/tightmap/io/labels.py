@@ -9,12 +9,12 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.checks import evidence_pairs
 from tightmap.errors import ModelError
-from tightmap.graph import IntArray
+from tightmap.graph.graph import IntArray
 from tightmap.io.npz import read_npy
 from tightmap.io.source import FormatWarning, Source
 from tightmap.io.tokens import Tokens
+from tightmap.model.checks import evidence_pairs
 
 RESULTS = {".mpe": "MPE", ".map": "MAP"}
 MAX_LABEL = 2**31 - 1

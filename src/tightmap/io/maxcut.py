@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.source import Source, check_total
 from tightmap.io.tokens import Tokens
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 
 def read_edges(tokens: Tokens, n: int, rows: int, base: int) -> tuple[IntArray, FloatArray]:

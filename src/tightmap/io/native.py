@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import Kind
+from tightmap.graph.graph import Kind
 from tightmap.io.grid_npz import is_grid, read_grid
 from tightmap.io.npz import Archive, write_npz
 from tightmap.io.source import Source, check_labels
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 VERSION = 1
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tightmap.errors import ModelError
 from tightmap.io.source import AXES, MAX_BYTES, Source
-from tightmap.memory import require
+from tightmap.runtime.memory import require
 
 _KINDS = "biufU"  # booleans, integers, floats, text
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -20,8 +20,8 @@ from tightmap.io.opengm_functions import DECODERS
 from tightmap.io.opengm_streams import Functions
 from tightmap.io.source import MAX_BYTES, SMALL_CONTENT, Source, check_arity, check_labels
 from tightmap.io.tokens import chase, group_rows
-from tightmap.memory import require
-from tightmap.model import Model
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tightmap.factors.pattern import bell, pattern_ranks
-from tightmap.graph import IntArray
+from tightmap.graph.graph import IntArray
 from tightmap.io import opengm_streams as ids
 from tightmap.io.opengm_streams import MAX_PATTERN, Functions
 from tightmap.io.source import AXES, check_entries, finite_sum
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 _PAIR_VALUES = {ids.ABSOLUTE: 1, ids.TRUNCATED_ABSOLUTE: 2, ids.SQUARED: 1, ids.TRUNCATED_SQUARED: 2, ids.POTTS: 2}
 MAX_WORK = 500_000_000  # entries times experts that are evaluated for one function

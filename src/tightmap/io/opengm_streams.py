@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.tokens import chase
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 EXPLICIT, SPARSE, ABSOLUTE, TRUNCATED_ABSOLUTE, SQUARED, TRUNCATED_SQUARED = range(16000, 16006)
 POTTS, POTTS_N, CONSTANT, STATIC_UNARY, DYNAMIC_UNARY, POTTS_G = range(16006, 16012)

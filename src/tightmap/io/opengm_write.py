@@ -20,13 +20,13 @@ from tightmap.factors.pattern import PatternBlock, pattern_ranks
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.sparse import SparseBlock
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.io import opengm_streams as ids
 from tightmap.io.expand import collapsed, hard_unaries, pieces, pooled, repeated, table_size
 from tightmap.io.opengm_functions import opengm_patterns
 from tightmap.io.source import check_entries
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 Parts = Iterable[npt.NDArray[Any]]
 

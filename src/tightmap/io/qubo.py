@@ -16,13 +16,13 @@ from typing import IO, Any
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.expand import binary_quadratic
 from tightmap.io.maxcut import read_edges
 from tightmap.io.source import Source, check_total, finite_sum
 from tightmap.io.tokens import Tokens, printable
-from tightmap.memory import require
-from tightmap.model import Model
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 BINARY = np.array([[0.0, 0.0], [0.0, 1.0]])
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tightmap.errors import ModelError
 from tightmap.io.atomic import COMPRESSED
-from tightmap.memory import available_bytes, require
+from tightmap.runtime.memory import available_bytes, require
 
 MAX_BYTES = 2 << 30  # of one file after decompression, and of one array in it
 MAX_LABELS = 1 << 28  # sum of the label counts of a model: its unary costs alone take 8 bytes each

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.memory import require
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.runtime.memory import require
 
 _SPACE = np.zeros(256, dtype=bool)
 _SPACE[list(b" \t\n\r\x0b\x0c")] = True

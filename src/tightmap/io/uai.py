@@ -15,11 +15,11 @@ from typing import IO
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.expand import check_expansion, tables, unary_tables
 from tightmap.io.source import AXES, Source, check_arity, check_labels
 from tightmap.io.tokens import Tokens, group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 VALUES = ("potential", "log", "cost")
 FORBIDDEN_LOG = -1e38  # what toulbar2 takes for a logarithm of zero

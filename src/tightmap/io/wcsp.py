@@ -17,12 +17,12 @@ from typing import IO
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs
 from tightmap.io.expand import check_expansion, tables, unary_tables
 from tightmap.io.source import Source, check_entries, check_labels
 from tightmap.io.tokens import Tokens
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 _SCALED = re.compile(r"__scale=([0-9.e+-]+)__offset=([0-9.e+-]+)$")
 _PENALTIES = {"disj": [2], "sdisj": [4, 5]}  # which parameters are costs

@@ -24,17 +24,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap import parallel
-from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, blocks, energy, lower_bound, message_offsets
+from tightmap.energy.duals import Dual, given_messages
+from tightmap.energy.energies import BLOCK, blocks, energy, lower_bound, message_offsets
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import labellings, minmarg, workspace
-from tightmap.graph import FloatArray, Graph, IntArray
-from tightmap.pace import EVER, LOOK, TimeUp, end_of, late, time_left
-from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
-from tightmap.solvers.bcd import local_minimum
-from tightmap.solvers.dual import Dual, given_messages
-from tightmap.solvers.forest_cover import Cover, forest_cover
+from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.moves.context import Context, Labels
+from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.forest_cover import Cover, forest_cover
+from tightmap.runtime import parallel
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late, time_left
+from tightmap.solvers.base import Final, Init, Progress, Solver
 
 EVERY = 10  # iterations between two bounds and two polished labellings
 GRACE = 0.2  # seconds that the last bound may take when time is up
