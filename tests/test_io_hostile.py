@@ -89,6 +89,8 @@ def test_a_function_shared_by_many_unary_factors(tmp_path):
     model, used = peak(lambda: tm.read(path))
     assert used < 120
     assert model.energy([3]) == 3.0 * factors
+    G.opengm(path, {16000: (1, [1, 10**6], np.arange(10**6))}, (10**6,), [0, 0, 1, 0] * 300)
+    refused(path, "300 factors on single variables have more than 268435456 costs")
 
 
 def test_hard_potts_functions_become_one_block(tmp_path):

@@ -33,6 +33,17 @@ def test_strange_names(name):
         tm.read(name)
 
 
+def test_options(tmp_path):
+    G.opengm(tmp_path / "m.h5", G.G_FUNCTIONS, G.CARDS, G.G_FACTORS)
+    for threshold in ("a", [1.0], -1.0, 0, float("nan"), {}):
+        with pytest.raises(tm.OptionError, match="hard_threshold: expected a positive number"):
+            tm.read(tmp_path / "m.h5", hard_threshold=threshold)
+    (tmp_path / "m.evid").write_text("1 0 1")
+    for sample in (1, -1, "0", None, 0.0):
+        with pytest.raises(tm.ModelError, match="does not exist, the file has 1"):
+            tio.read_evidence(tmp_path / "m.evid", sample=sample)
+
+
 def test_what_is_written(tmp_path):
     for what in (None, {}, "model", np.zeros(3)):
         with pytest.raises(tm.ModelError, match=f"expected a Model to write, got {type(what).__name__}"):

@@ -94,13 +94,15 @@ def rich_model() -> tm.Model:
     model.add_unaries([[0.5, 1.0], [0.0, np.inf, 2.0]], nodes=[0, 1])
     model.add_constant(-1.5)
     model.add_factors([[0, 1], [0, 2]], np.arange(12.0).reshape(2, 2, 3))
-    model.add_factors([[1, 2], [2, 3], [1, 4]][:2], np.array([[0.0, 1, 2], [3, np.inf, 5], [6, 7, 8]]), weights=[1, 2])
+    model.add_factors([[1, 2], [2, 3]], np.array([[0.0, 1, 2], [3, np.inf, 5], [6, 7, 8]]), weights=[1, 2])
     model.add_potts([[1, 2], [2, 3]], [1.0, -2.0])
     model.add_truncated_linear([[1, 2]], [1.0], 1.5)
     model.add_truncated_quadratic([[2, 3]], [0.5], 3.0)
     model.add_pn_potts([[1, 2, 3]], [1.0], label_costs=[0.0, 1.0, 2.0], disagreement=4.0)
     model.add_label_patterns([[1, 2, 3]], np.arange(5.0))
     model.add_sparse([[1, 2, 3]], [[0, 1, 2], [2, 2, 2]], [-1.0, np.inf], default=0.25)
+    model.add_second_difference([[1, 2, 3]], [0.5], [[0.0] * s for s in (2, 3, 3, 3, 1)], limit=2.0)
+    model.clamp({0: 1})
     return model
 
 

@@ -103,8 +103,8 @@ def read_evidence_from(source: Source, sample: int = 0) -> dict[int, int]:
     if samples is None:
         expected = f"{first} pairs (variable, label), or {first} samples of such pairs"
         raise ModelError(f"evidence: expected {expected}, got {len(tokens) - 1} tokens behind the first")
-    if not 0 <= sample < max(len(samples), 1):
-        raise ModelError(f"evidence: sample {sample} does not exist, the file has {len(samples)}")
+    if not isinstance(sample, int) or not 0 <= sample < max(len(samples), 1):
+        raise ModelError(f"evidence: sample {sample!a:.40} does not exist, the file has {len(samples)}")
     if not samples:
         return {}
     tokens.at, pairs = samples[sample]

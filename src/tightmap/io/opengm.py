@@ -18,7 +18,7 @@ import numpy as np
 from tightmap.errors import ModelError, OptionError
 from tightmap.io.opengm_functions import DECODERS
 from tightmap.io.opengm_streams import Functions
-from tightmap.io.source import MAX_BYTES, SMALL_CONTENT, Source, check_arity, check_labels
+from tightmap.io.source import MAX_BYTES, MAX_LABELS, SMALL_CONTENT, Source, check_arity, check_labels
 from tightmap.io.tokens import chase, group_rows
 from tightmap.model.model import Model
 from tightmap.runtime.memory import require
@@ -93,7 +93,7 @@ def read_opengm(source: Source, *, hard_threshold: float | None = None) -> Model
     hard_threshold : costs at or above it become +inf.  OpenGM's converters write big numbers such as 1e5 or 1e7 for
         what is forbidden; without this option they stay numbers, so that published energies match.
     """
-    if hard_threshold is not None and not float(hard_threshold) > 0.0:
+    if hard_threshold is not None and not (isinstance(hard_threshold, int | float) and hard_threshold > 0.0):
         raise OptionError(f"option hard_threshold: expected a positive number, got {hard_threshold!r}")
     if source.head(8) != b"\x89HDF\r\n\x1a\n":
         raise ModelError("byte 0: expected the signature of an HDF5 file")
@@ -126,7 +126,7 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
     cards = file.vector("numbers-of-states") if n else np.zeros(0, dtype=np.int64)
     if len(cards) != n:
         raise ModelError(f"dataset numbers-of-states: expected {n} entries, got {len(cards)}")
-    check_labels(cards, "dataset numbers-of-states", file.size + cards.nbytes)
+    check_labels(cards, "dataset numbers-of-states", file.size)
     model = Model(cards)
     if factors == 0:
         return model
@@ -175,5 +175,7 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
         table = Functions(kind, count, streams, values, implied)
         for (k,), part in group_rows(arity[rows][:, None]):
             scopes = records[starts[rows[part]][:, None] + 3 + np.arange(k)]
+            if k == 1 and float(cards[scopes].sum(dtype=np.float64)) > MAX_LABELS:  # each of them is added up
+                raise ModelError(f"{len(part)} factors on single variables have more than {MAX_LABELS} costs in all")
             DECODERS[kind](model, table, scopes, used[part])
     return model

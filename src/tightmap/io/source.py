@@ -34,7 +34,7 @@ AXES = 32  # of an array in every release of NumPy; factors of more variables dr
 SMALL_CONTENT = 64 << 20  # what any compressed file may expand to
 EXPANSION = 500  # beyond that, at most so many times the packed size: repetitive tables reach 100 or 200
 FEW_LABELS = 1 << 23  # what any file may declare without describing it
-LABELS_PER_BYTE = 100  # a larger number needs content to go with it
+LABELS_PER_BYTE = 50  # a larger number needs content to go with it
 _PIECE = 1 << 20
 
 
