@@ -9,7 +9,7 @@ The names in them:
   seen                every Info that the callback got
   before              the result of an earlier run: of the same model, or of the one that ``model`` is a twin of
   start               energy of the labelling that was given as init
-  descent             energy where coordinate descent from the lowest unary costs ends
+  descent             the highest energy at which coordinate descent can end
   factor, shift       energies of the twin are factor * energy + shift
   slack               how far OPTIMAL energies of twins may be apart
 """

@@ -114,21 +114,11 @@ class Oracle:
         return (len(self.terms) + 4) * (UNIT * magnitude + SUBNORMAL)
 
     def descent(self) -> float:
-        """Energy where coordinate descent ends that begins at the lowest unary costs (+inf if it stays forbidden)."""
-        own = [np.zeros(c) for c in self.cards]
-        for scope, table in self.terms:
-            if len(scope) == 1:
-                own[scope[0]] = own[scope[0]] + table
-        x = [int(np.argmin(u)) for u in own]
-        changed = True
-        while changed:
-            changed = False
-            for i in range(len(x)):
-                row = self.energies[tuple(slice(None) if j == i else s for j, s in enumerate(x))]
-                s = int(np.argmin(row))
-                if row[s] < row[x[i]]:
-                    x[i], changed = s, True
-        return float(self.energies[tuple(x)])
+        """The highest energy at which coordinate descent can end, wherever it begins and whatever its order is."""
+        stuck = np.ones(self.energies.shape, dtype=bool)
+        for axis in range(self.energies.ndim):
+            stuck &= self.energies <= self.energies.min(axis=axis, keepdims=True)
+        return float(self.energies[stuck].max())
 
 
 def _range(table: np.ndarray) -> float:

@@ -188,7 +188,7 @@ def _facts(trial: Trial, recipe: Recipe, oracle: Oracle) -> tuple[dict[str, Any]
         checks.append("no time is no time")
     if not stopped:
         checks.append("proves small models" if trial.method in PROVES else "ends by itself")
-    if "init" not in given and not no_time and oracle.free:
+    if not no_time and oracle.free:
         checks.append("not worse than descent")
     return facts, checks
 
