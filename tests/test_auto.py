@@ -41,7 +41,7 @@ def test_images_get_cuts_and_trws_and_squares_where_labels_are_few(labels):
 
 
 def test_annealing_comes_first_where_there_are_no_cuts():
-    assert [phase.method for phase in plan(irregular().graph()) if phase.early] == ["sa"]
+    assert [phase.method for phase in plan(irregular().graph()) if phase.early] == ["annealing"]
     result = tm.solve(irregular(200, 4), time_limit=0.5)
     assert "sa (" in result.note
     assert result.energy == pytest.approx(irregular(200, 4).energy(result.labels))

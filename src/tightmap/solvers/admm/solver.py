@@ -39,6 +39,7 @@ from tightmap.solvers.admm.incumbent import Incumbent
 from tightmap.solvers.admm.kkt import kkt_residuals
 from tightmap.solvers.admm.schedule import PILOT, PRESETS, Cycle, cycles
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
@@ -158,7 +159,7 @@ class ADMM(Solver):
 
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "ADMM on the tight nonconvex relaxation (the paper's method); strong on every family"
-    handles_inf: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities] = Capabilities(hard_costs=False, random=True)
 
     def __post_init__(self) -> None:
         for name, allowed in (

@@ -44,6 +44,7 @@ from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import clock
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.network import narrow
 from tightmap.solvers.regions.clusters import grid_width
 
@@ -120,7 +121,7 @@ def plan(graph: Graph) -> list[Phase]:
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
     if labels <= ANNEAL:
         weight, why = 1.0 if differences else 4.0, "small enough for single changes"
-        search.append(Phase("sa", why, weight, endless={"cycles": ENDLESS}, early=not differences))
+        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=not differences))
     if labels <= TABU:
         weight = 4.0 if dense else 1.0
         search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
@@ -188,7 +189,7 @@ class Auto(Solver):
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "methods chosen by the structure of the model take turns; best labelling, best bound"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()

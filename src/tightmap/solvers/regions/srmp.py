@@ -23,6 +23,7 @@ from tightmap.moves.context import Context
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.regions.clusters import grid_width, pair_clusters, square_clusters
 from tightmap.solvers.regions.kernels import AHEAD, BACK, BACKWARD, FORWARD
 from tightmap.solvers.regions.mplp_run import MplpRun
@@ -88,7 +89,7 @@ class SRMP(Solver):
 
     name: ClassVar[str] = "srmp"
     summary: ClassVar[str] = "sequential reweighted message passing for any order, with certified, tightened bounds"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         kinds = ("none", "squares", "pairs", "triplets", "cycles")
