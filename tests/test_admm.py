@@ -12,6 +12,7 @@ from problems import grid_model, random_model
 from tightmap import parallel
 from tightmap.energy import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import value, workspace
+from tightmap.parallel import Teams
 from tightmap.solvers import admm_grid as grid
 from tightmap.solvers.admm import ADMM, AdmmState
 from tightmap.solvers.admm_coarse import coarsen
@@ -19,7 +20,6 @@ from tightmap.solvers.admm_engine import GeneralEngine, GridEngine, Noise, cappe
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.admm_kkt import copy_gradient, transposed
 from tightmap.stencil import find_stencil
-from tightmap.sync import Teams
 
 
 @pytest.fixture(autouse=True)

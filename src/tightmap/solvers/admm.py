@@ -25,6 +25,7 @@ from tightmap import clock
 from tightmap.energy import energy
 from tightmap.errors import OptionError
 from tightmap.graph import Graph
+from tightmap.parallel import Teams
 from tightmap.solvers.admm_coarse import coarsen
 from tightmap.solvers.admm_engine import Engine, GeneralEngine, GridEngine, Heated, Noise, Start, without_extremes
 from tightmap.solvers.admm_general import DECOMPOSITIONS, Form
@@ -36,7 +37,6 @@ from tightmap.solvers.bcd import round_and_descend
 from tightmap.solvers.incumbent import Incumbent
 from tightmap.solvers.soften import softened
 from tightmap.stencil import Stencil, find_stencil
-from tightmap.sync import Teams
 
 BURST = 0.05  # seconds of iterations in one step
 SAME_RHO = 10  # iterations between two changes of rho, so that caching pays

@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
+from tightmap.parallel import Teams
 from tightmap.solvers import admm_grid as grid
 from tightmap.solvers.admm_general import Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.base import Labels, Vector
 from tightmap.stencil import Stencil
-from tightmap.sync import Teams
 
 PART = 16  # rows of an image that are copied at a time
 SERIAL = 300_000  # label entries below which one thread is faster than two
