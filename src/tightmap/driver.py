@@ -235,32 +235,31 @@ class _Run:
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        with parallel.using(context.threads):  # noqa: SIM117
-            with _interrupt_flag() as interrupted:
-                if not self.at_once:
-                    self._first_labelling(first)
+        with parallel.using(context.threads), _interrupt_flag() as interrupted:
+            if not self.at_once:
+                self._first_labelling(first)
+            status = self._limit(interrupted)
+            if status is None:
+                state = solver.start(graph, init, context)
                 status = self._limit(interrupted)
-                if status is None:
-                    state = solver.start(graph, init, context)
+            while status is None:
+                progress = solver.step(state)
+                stop = self._absorb(progress)
+                if incumbent.proven():
+                    status = Status.OPTIMAL
+                elif proves_infeasible(graph, incumbent.bound):
+                    status = Status.INFEASIBLE
+                elif progress.done:
+                    status = Status.CONVERGED
+                elif stop:
+                    status = Status.INTERRUPTED
+                else:
                     status = self._limit(interrupted)
-                while status is None:
-                    progress = solver.step(state)
-                    stop = self._absorb(progress)
-                    if incumbent.proven():
-                        status = Status.OPTIMAL
-                    elif proves_infeasible(graph, incumbent.bound):
-                        status = Status.INFEASIBLE
-                    elif progress.done:
-                        status = Status.CONVERGED
-                    elif stop:
-                        status = Status.INTERRUPTED
-                    else:
-                        status = self._limit(interrupted)
-                if state is not None:
-                    final = solver.finish(state)
-                    incumbent.offer(final.labels)
-                    incumbent.raise_bound(final.bound)
-                    self.note, state = final.note, final.state
+            if state is not None:
+                final = solver.finish(state)
+                incumbent.offer(final.labels)
+                incumbent.raise_bound(final.bound)
+                self.note, state = final.note, final.state
         return self._result(status, state)
 
     def _first_labelling(self, start: Labels) -> None:

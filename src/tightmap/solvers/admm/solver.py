@@ -30,7 +30,7 @@ from tightmap.moves.coordinate_descent import round_and_descend
 from tightmap.moves.soften import softened
 from tightmap.runtime import clock
 from tightmap.runtime.pace import time_left
-from tightmap.runtime.sync import Teams
+from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import Engine, GeneralEngine, GridEngine, Heated, Noise, Start, without_extremes
 from tightmap.solvers.admm.general import DECOMPOSITIONS, Form
