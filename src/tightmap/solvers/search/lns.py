@@ -185,7 +185,8 @@ class State:
     energy: float  # of home
     best: Labels
     best_energy: float
-    calm: int = 0  # trials without a better labelling at home
+    low: float = float("inf")  # the lowest energy of home in this cycle
+    calm: int = 0  # trials since it was reached
     cycle: int = 0
     heating: int = 0  # moves of the present cooling that are left
     elite: list[tuple[float, Labels]] = field(default_factory=list)  # the best ends of cycles, no two alike
@@ -237,6 +238,7 @@ class LNS(Solver):
         if value < state.best_energy:
             self._keep(state, state.best_energy, state.best)
             state.home, state.energy, state.calm, state.heating = labels.copy(), value, 0, 0
+            state.low = value
             state.best, state.best_energy = labels.copy(), value
 
     def step(self, state: State) -> Progress:
@@ -264,19 +266,18 @@ class LNS(Solver):
         state.heating -= 1
         work = warm(state.graph.arrays, *args)
         if state.heating == 0:
-            state.energy = energy(state.graph, state.home)
+            state.low = state.energy = energy(state.graph, state.home)
         return int(work)
 
     def _try(self, state: State) -> int:
         g = state.graph.arrays
         labels = state.home.copy()
         work = trial(g, labels, state.hot, float(self.table), state.random, state.buffers)
-        tolerance = 1e-9 * (1.0 + abs(state.energy))
-        gain = component_fusion(g, state.home, labels, -tolerance)
+        tolerance = 1e-12 * (abs(state.energy) + state.hot)  # ties are taken, too: they lead on across plateaus
+        state.energy -= component_fusion(g, state.home, labels, -tolerance)
         state.calm += 1
-        if gain > tolerance:
-            state.calm = 0
-            state.energy -= gain
+        if state.energy < state.low - tolerance:  # not merely won back what ties had cost
+            state.calm, state.low = 0, state.energy
             self._offer(state)
         return int(work) + state.graph.n
 
@@ -308,6 +309,7 @@ class LNS(Solver):
             state.heating = HEATING
         else:
             state.home, state.energy = state.best.copy(), state.best_energy
+        state.low = state.energy
         return work
 
     def finish(self, state: State) -> Final:
