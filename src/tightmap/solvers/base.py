@@ -1,6 +1,6 @@
 """The one shape every solver has (start, step, finish) and the small records that cross it.
 
-A solver is a frozen dataclass whose fields are its options.  The driver in ``solve.py`` owns the clock, the
+A solver is a frozen dataclass whose fields are its options.  The driver (driver.py) owns the clock, the
 iteration count, the incumbent, the callback, the trace and the status; a solver only knows how to begin, how to
 advance by one step (a sweep, or at most about 0.1 s of work) and what it leaves behind.
 """
@@ -39,7 +39,7 @@ class Progress:
     done    the method has converged and further steps would change nothing
     iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
-    energy  of the labels, where the method has just computed it (energy.energy): it is not computed again
+    energy  of the labels, where the method has just computed it (energies.energy): it is not computed again
     pending  the step ended in the middle of something whose result is still to come; says nothing against the method
     """
 

@@ -1,6 +1,9 @@
 """auto: choose methods by the structure of the model, share the time among them, keep the best labelling and bound.
 
-One short rule (``plan``), in this order:
+    energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
+    next turn: the method with the least (handicap + seconds used so far) / weight
+
+One short rule (``plan``) chooses the methods, in this order:
 
     small induced width                  exact       by eliminating variables, at once
     binary variables, pairwise           qpbo        exact when the model is submodular
@@ -47,24 +50,26 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.exact.network import narrow
 from tightmap.solvers.regions.clusters import grid_width
 
-TIGHTEN = 20_000  # labels in all up to which clusters are added to tighten the bound
-PIXELS = 100_000  # the same for squares of a grid
-SQUARES = 8  # labels of a variable up to which these are tried, with tables of the fourth power
-FEW = 100  # variables up to which dense graphs are searched exactly with full weight
-TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
-EXACT = 20_000  # the limit of the exact search
-FACTORS = 50_000  # and of its factors
-NARROW = (18.0, 20.0, 100_000)  # largest table and all tables of an elimination (log2), effort to find it
-ANNEAL = 100_000  # the same for annealing of single labels
-LARGE = 4_000_000  # labels in all from which methods run one after the other
-DENSE = 4  # factors per variable above which a graph counts as dense
-TURN = 0.02  # of the time limit
-HANDICAP = 0.02  # of the time limit, per place in the plan
-ENDLESS = 10**9
-CLOSED = 0.02  # share of the gap to its own bound that a turn must close to count as a success
-RISE, FALL = 4.0, 4.0  # how far success and failure move a weight
-PATIENT = 0.08  # of the time limit, for a method in the middle of something
-SLOW = 1e-4  # share of the gap that has to be closed within the time limit for a method not to count as stuck
+# How large a model may be for a method to take part; "labels" are those of all variables together.
+TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
+PIXELS = 100_000  # labels, for srmp with the squares of a grid
+SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
+FEW = 100  # variables of a dense graph up to which the exact search has its full weight
+TABU = 10_000  # labels, for tabu search, which scans all of them at every step
+EXACT = 20_000  # labels, for the exact search
+FACTORS = 50_000  # factors, for the exact search
+NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
+ANNEAL = 100_000  # labels, for simulated annealing
+LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
+DENSE = 4  # a graph with more factors per variable than this is dense
+# How the time is shared.
+TURN = 0.02  # length of a turn, as a part of the time limit
+HANDICAP = 0.02  # each place in the plan starts so much of the time limit behind the one before it
+ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
+CLOSED = 0.02  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
+RISE, FALL = 4.0, 4.0  # weights stay between 1 / FALL and RISE times what they are in the plan
+PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
+SLOW = 1e-4  # a method that would close less than this part of the gap within the time limit counts as stuck
 
 
 @dataclass(frozen=True)

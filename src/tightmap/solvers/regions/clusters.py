@@ -7,7 +7,7 @@ import numpy as np
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph
 
-MOST_CLUSTERS = 2_000_000
+MOST_CLUSTERS = 2_000_000  # pairs; a model that would need more is refused
 
 
 def grid_width(graph: Graph) -> int | None:
