@@ -13,7 +13,7 @@ from tightmap.energy.energies import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import value, workspace
 from tightmap.graph.stencil import find_stencil
 from tightmap.runtime import parallel
-from tightmap.runtime.sync import Teams
+from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges

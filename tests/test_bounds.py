@@ -10,7 +10,7 @@ from problems import random_model
 from region_oracles import all_energies
 from tightmap.registry import METHODS, solver_class
 
-BOUNDING = [name for name in METHODS if solver_class(name).gives_bound and name != "auto"]
+BOUNDING = [name for name in METHODS if solver_class(name).capabilities.bounds and name != "auto"]
 OPTIONS = {
     "srmp": [{}, {"edges": "minimal"}, {"clusters": "pairs"}, {"clusters": "triplets"}, {"clusters": "cycles"}],
     "mplp-c": [{"first": 5, "inner": 3}, {"first": 5, "inner": 3, "updates": "srmp"}],

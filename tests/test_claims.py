@@ -140,6 +140,21 @@ def test_all_zero_costs_are_proven_at_once():
     assert Proof(graph).holds(labels, energy(graph, labels), trivial_bound(graph))
 
 
+@pytest.mark.parametrize("costs", [[np.inf, 0.0], [0.0, 1.0 - 2e-10]])
+def test_an_exact_zero_is_believed(costs):
+    model = tm.Model([2])
+    model.add_unaries([costs])
+    result = tm.solve(model, "exact")
+    assert (result.status, result.energy, result.lower_bound) == (tm.Status.OPTIMAL, 0.0, 0.0)
+
+
+def test_a_block_that_costs_nothing_beside_subnormal_costs():
+    model = tm.Model([2, 2, 2])
+    model.add_factors([[0, 2]], [[1e-323, 0.0], [0.0, 2e-323]])
+    model.add_factors([[0, 1]], np.zeros((2, 2)))
+    assert tm.solve(model, "bcd").energy == 0.0
+
+
 def test_bounds_in_the_users_units_round_down():
     model = frustrated(3, 1.0, constant=1e17)
     graph = model.graph()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -172,3 +174,20 @@ def test_other_errors_are_not_called_a_lack_of_memory():
     cause.__cause__ = MemoryError()
     with pytest.raises(tm.ModelError, match="not enough memory"), memory.guarded("sa"):
         raise cause
+
+
+def test_limits_of_the_process_count_as_memory():
+    """A limit on the address space (ulimit -v) is what ``require`` goes by."""
+    program = """
+import resource
+from tightmap.runtime import memory
+free = memory.available_bytes()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
+print(free > 64 << 20, 0 <= memory.available_bytes() <= 64 << 20)
+"""
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "RLIMIT_AS") or not sys.platform.startswith("linux"):
+        pytest.skip("no limit on the address space here")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "True"], done.stderr

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tightmap.runtime.compiled import compiled
-from tightmap.runtime.sync import AGAIN, TRIAL, Teams, meet, together
+from tightmap.runtime.parallel import AGAIN, TRIAL, Teams
+from tightmap.runtime.sync import meet, together
 
 
 def simulate(teams, runs, cost):
@@ -30,6 +31,10 @@ def test_both_are_tried_again():
     teams = Teams(2)
     assert simulate(teams, AGAIN, {2: 9.0, 1: 3.0})[-1] == 1
     assert simulate(teams, AGAIN, {2: 1.0, 1: 3.0})[-1] == 2
+
+
+def test_long_work_is_not_tried_on_one_thread():
+    assert set(simulate(Teams(4, 2.0), 3 * AGAIN, {4: 3.0, 1: 0.5})) == {4}
 
 
 def test_the_first_run_of_a_task_says_nothing():

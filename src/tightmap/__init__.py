@@ -18,6 +18,7 @@ _PUBLIC = {
     "Result": "tightmap.result",
     "Status": "tightmap.result",
     "methods": "tightmap.registry",
+    "register": "tightmap.registry",
     "solve": "tightmap.driver",
     "stationarity": "tightmap.diagnostics",
     "read": "tightmap.io",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tightmap.io import write_labels as write_labels
     from tightmap.model.model import Model as Model
     from tightmap.registry import methods as methods
+    from tightmap.registry import register as register
     from tightmap.result import Result as Result
     from tightmap.result import Status as Status
     from tightmap.view import plot as plot

@@ -24,7 +24,7 @@ from tightmap.graph.graph import Graph
 from tightmap.model.model import Model
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import descend_within
-from tightmap.registry import make_solver
+from tightmap.registry import canonical_name, make_solver
 from tightmap.result import Result, Status
 from tightmap.runtime import clock, memory, parallel
 from tightmap.solvers.base import Init, Progress, Solver
@@ -46,7 +46,7 @@ class Info:
 
 def solve(
     model: Model,
-    method: str = "auto",
+    method: str | Solver = "auto",
     time_limit: float | None = None,
     max_iterations: int | None = None,
     seed: int = 0,
@@ -60,7 +60,8 @@ def solve(
 
     Parameters
     ----------
-    method : a name from ``tightmap.methods()``; "auto" chooses by the structure of the model.
+    method : a name from ``tightmap.methods()``, or an instance of a solver with its options set; "auto" chooses by the
+        structure of the model.
     time_limit : seconds, not counting the compilation of kernels in a first run; the best labelling so far is returned.
     max_iterations : iterations of the method.
     seed : for everything random; the same input, options and seed give the same labels, whatever ``threads`` is.
@@ -81,10 +82,11 @@ def solve(
         raise OptionError("seed must be a whole number, got None")
     if callback is not None and not callable(callback):
         raise OptionError(f"callback must be a function of one argument, got {type(callback).__name__}")
-    if not isinstance(method, str):
-        raise OptionError(f"method must be a name, got {type(method).__name__}")
+    if not isinstance(method, str | Solver):
+        raise OptionError(f"method must be a name or an instance of a solver, got {type(method).__name__}")
     with clock.stopped():  # modules are imported, once per process
         solver = make_solver(method, dict(options))
+    name = canonical_name(method) if isinstance(method, str) else solver.name
     available = parallel.available()
     count = min(chosen or available, available)
     with memory.guarded("the canonical form"):
@@ -92,8 +94,8 @@ def solve(
     point = initial_point(model, graph, init)
     deadline = None if limit is None else begin + limit
     context = Context(start, count, deadline, iterations, Incumbent(graph))
-    run = _Run(model, method, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
-    with memory.guarded(f"method {method!r}"):
+    run = _Run(model, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
+    with memory.guarded(f"method {name!r}"):
         return run.execute(point)
 
 
@@ -233,32 +235,31 @@ class _Run:
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        with parallel.using(context.threads):  # noqa: SIM117
-            with _interrupt_flag() as interrupted:
-                if not self.at_once:
-                    self._first_labelling(first)
+        with parallel.using(context.threads), _interrupt_flag() as interrupted:
+            if not self.at_once:
+                self._first_labelling(first)
+            status = self._limit(interrupted)
+            if status is None:
+                state = solver.start(graph, init, context)
                 status = self._limit(interrupted)
-                if status is None:
-                    state = solver.start(graph, init, context)
+            while status is None:
+                progress = solver.step(state)
+                stop = self._absorb(progress)
+                if incumbent.proven():
+                    status = Status.OPTIMAL
+                elif proves_infeasible(graph, incumbent.bound):
+                    status = Status.INFEASIBLE
+                elif progress.done:
+                    status = Status.CONVERGED
+                elif stop:
+                    status = Status.INTERRUPTED
+                else:
                     status = self._limit(interrupted)
-                while status is None:
-                    progress = solver.step(state)
-                    stop = self._absorb(progress)
-                    if incumbent.proven():
-                        status = Status.OPTIMAL
-                    elif proves_infeasible(graph, incumbent.bound):
-                        status = Status.INFEASIBLE
-                    elif progress.done:
-                        status = Status.CONVERGED
-                    elif stop:
-                        status = Status.INTERRUPTED
-                    else:
-                        status = self._limit(interrupted)
-                if state is not None:
-                    final = solver.finish(state)
-                    incumbent.offer(final.labels)
-                    incumbent.raise_bound(final.bound)
-                    self.note, state = final.note, final.state
+            if state is not None:
+                final = solver.finish(state)
+                incumbent.offer(final.labels)
+                incumbent.raise_bound(final.bound)
+                self.note, state = final.note, final.state
         return self._result(status, state)
 
     def _first_labelling(self, start: Labels) -> None:

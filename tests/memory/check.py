@@ -45,7 +45,14 @@ PASSES: dict[str, dict[str, str]] = {
     "heap": {"LD_PRELOAD": HEAP_CHECKER, "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "128", **UNCACHED},  # 0x7f
     "plain": {},
 }
-LONG_STEPS = ("tabu", "sa", "anneal", "lns", "exact", "auto")  # a fixed amount of work, however small the model is
+LONG_STEPS = (
+    "tabu",
+    "annealing",
+    "forest-annealing",
+    "lns",
+    "exact",
+    "auto",
+)  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "bcd": [

@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import IO
 
 from tightmap.bench.records import Row, Run, append_row, latest, read_rows
+from tightmap.registry import place_of
 
 PREPARATION_LIMIT = 600.0  # seconds for building the model and compiling the kernels, before the measured part
 GRACE = 60.0  # seconds past the time limit before a run is killed (or half the limit, if that is more)
@@ -114,7 +115,7 @@ def _run_process(run: Run, memory_limit: float, stop: threading.Event) -> Row:
         )
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(asdict(run)).encode() + b"\n")
+            process.stdin.write(json.dumps(asdict(run) | {"method": place_of(run.method)}).encode() + b"\n")
             process.stdin.flush()  # and stays open: the worker ends when this pipe breaks
         except BrokenPipeError:
             pass  # it died at once; the exit code says so below

@@ -162,18 +162,26 @@ def convert(
 
 
 @app.command()
-def methods(context: typer.Context, json_path: JsonPath = None) -> None:
-    """List the methods with what they need and give."""
+def methods(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="explain this one")] = None,
+    json_path: JsonPath = None,
+) -> None:
+    """List the methods with what they need and give, or explain one: options, defaults, formulas."""
     from tightmap.cli.outputs import plain_path
+    from tightmap.registry import describe_method
     from tightmap.registry import methods as table
 
     session: Session = context.obj
     json_path = plain_path(json_path)
     session.check({"--json": json_path})
-    rows = table()
+    rows: Any = table() if name is None else describe_method(name)
     if json_path is not None:
         session.attempt("--json", json_path, lambda: session.put(json_path, json.dumps(rows, default=str) + "\n"))
     if json_path == "-":
+        return
+    if name is not None:
+        session.say(_explained(rows))
         return
     from rich.console import Console
     from rich.table import Table
@@ -190,6 +198,23 @@ def methods(context: typer.Context, json_path: JsonPath = None) -> None:
     with console.capture() as captured:
         console.print(view)
     session.say(captured.get())
+
+
+def _explained(row: dict[str, Any]) -> str:
+    """A page about one method."""
+    able = [key.replace("_", " ") for key, value in row["capabilities"].items() if value is True]
+    lines = [
+        f"{row['name']}: {row['summary']}",
+        f"  takes: {row['needs']}",
+        f"  {', '.join(able)}",
+        "",
+        row["about"],
+        "",
+    ]
+    lines.append("Options (name, type, default):" if row["options"] else "No options.")
+    for option, default in row["options"].items():
+        lines.append(f"  {option}  {row['option_types'][option]}  {default}")
+    return "\n".join([*lines, "", row["about_options"]]).rstrip() + "\n"
 
 
 @app.command("compile")

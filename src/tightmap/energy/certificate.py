@@ -18,7 +18,7 @@ so nothing that could be seen in float64 is left open.  All terms scale with the
 claim does not change when all costs are multiplied by a number, nor when a constant is added (constants are kept
 apart).  Messages of a method may be far larger than the costs they stand for; then the error proves nothing, so both
 tolerances are also limited to a billionth of what was really added: the size of the terms of x and of the smallest
-entries of all tables.  (Where both of these are zero, x takes the minimum of every table and the bound is exact.)
+entries of all tables.  (Where both of these are zero, x takes the minimum of every table and is optimal.)
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class Proof:
             return False
         if self._minima is None:
             self._minima = minima_size(graph)
+        if self._size + self._minima == 0.0:
+            return True  # the labelling takes the least cost of every table, and all of these are zero
         limit = RELATIVE * (self._size + self._minima)
         return gap <= min(error, limit) + min(terms, limit)
 

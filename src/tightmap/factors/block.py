@@ -71,6 +71,8 @@ class Block(ABC):
     def scaled(self, power: int) -> Block:
         """The same factors with all costs multiplied by 2^power."""
         largest = max((_largest(getattr(self, name)) for name in self.costs_in), default=0.0)
+        if self.costs_in and largest == 0.0:
+            return self  # costs nothing in any unit
         own = math.frexp(largest)[1] if largest > 0.0 else 0  # parameters get ordinary size, weights take the rest
         parts = {name: np.ldexp(getattr(self, name), -own) for name in self.costs_in}
         return replace(self, weights=np.ldexp(self.weights, power + own), **parts)

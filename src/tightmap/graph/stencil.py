@@ -97,3 +97,21 @@ def _shape(
         if column.min() >= 0 and column.max() < width:
             return n // width, width, np.stack([down, right], axis=1)
     return None
+
+
+def grid_width(graph: Graph) -> int | None:
+    """Width of a grid of variables i = r * W + c, as the user said or as the pairwise edges show; None if neither."""
+    if graph.grid_shape is not None:
+        return graph.grid_shape[1]
+    g = graph.arrays
+    pairs = np.flatnonzero(np.diff(g.scope_start) == 2)
+    ends = g.scope[g.scope_start[pairs][:, None] + np.arange(2)].astype(np.int64)
+    steps, counts = np.unique(ends[:, 1] - ends[:, 0], return_counts=True)
+    common = steps[2 * counts > graph.n]
+    if len(common) == 2 and common[0] == 1:
+        width = int(common[1])
+    elif len(common) == 4 and common[0] == 1 and common[2] - common[1] == 1 and common[3] - common[2] == 1:
+        width = int(common[2])
+    else:
+        return None
+    return width if width > 1 and graph.n % width == 0 else None

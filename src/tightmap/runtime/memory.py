@@ -7,6 +7,7 @@ any address.  Compiled code looks at every allocation before it uses it, and lea
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,12 @@ from tightmap.errors import ModelError
 
 
 def available_bytes() -> int:
-    """Memory that can be had now, as far as the system tells; a generous guess where it does not."""
+    """Memory that can be had now: what the system has left, within the limits of the container and of this process."""
+    return max(0, min(_system_bytes(), _container_bytes(), _process_bytes()))
+
+
+def _system_bytes() -> int:
+    """What the system has left; a generous guess where it does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             for line in file:
@@ -26,6 +32,31 @@ def available_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return 8 << 30
+
+
+def _container_bytes() -> int:
+    """What the control group of this process (a container) has left."""
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            limit = int(file.read())
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
+            return limit - int(file.read())
+    except (OSError, ValueError):  # no such group, or "max": no limit
+        return sys.maxsize
+
+
+def _process_bytes() -> int:
+    """What is left of a limit on the address space of this process (ulimit -v)."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return sys.maxsize
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return limit - int(file.read().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError, ValueError):
+        return sys.maxsize
 
 
 def require(needed: float, what: str) -> None:

@@ -6,14 +6,18 @@ aborts the process when two threads use it at once, none hands on an exception. 
 * results do not depend on the number of threads: work is cut into fixed blocks, and sums are kept per block;
 * the threads are made when they are first needed, shared by all runs of the process, and ended before a fork, so that
   a child finds none and makes its own;
-* whoever calls works too, and takes whatever is left to do: it never waits for a thread that has not yet woken up;
+* whoever calls works too, and takes whatever is left to do: it never waits for a thread that has not yet woken up; and
+  where waking others takes longer than the work, it does that alone;
 * an exception in any thread, also Ctrl-C in the calling one, ends the work of all and is raised in the calling one.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +27,10 @@ from typing import Any
 from tightmap.runtime.forks import at_fork
 
 PIECES = 4  # per thread: the work of blocks differs, and cores may be busy with something else
+LONG = 0.01  # seconds of a call beside which it does not matter what threads cost
+TRIAL = 4  # runs of each kind in a trial
+RECENT = 12  # times that are remembered
+AGAIN = 128  # runs until both numbers of threads are tried again
 
 Piece = Callable[[], Any]
 
@@ -37,8 +45,44 @@ def available() -> int:
     return os.cpu_count() or 1
 
 
+class Teams:
+    """How many threads to take: all or one, whichever was faster of late.
+
+    Where other work keeps the cores busy, threads that wait for one another can be many times slower than one alone:
+    every handing over then takes as long as the system lets the other work run.  So both are timed, now and then
+    again.  Results never depend on it.
+    """
+
+    def __init__(self, threads: int, long: float = math.inf) -> None:
+        self.threads, self.long = max(1, threads), long  # what costs more than that is not tried on one thread
+        self._calls: dict[Any, int] = {}
+        self._costs: dict[Any, deque[float]] = {}
+
+    def choose(self, task: Any) -> int:
+        if self.threads == 1:
+            return 1
+        call = self._calls[task] = self._calls.get(task, -1) + 1
+        trial = call % AGAIN
+        if trial == 0:  # times may have changed
+            self._costs.pop((task, self.threads), None)
+            self._costs.pop((task, 1), None)
+        together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
+        if trial < TRIAL or together is None or min(together) > self.long:
+            return self.threads
+        if trial < 2 * TRIAL or alone is None:
+            return 1
+        # means, not minima: what counts is how long it takes with the disturbances
+        return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1
+
+    def report(self, task: Any, team: int, cost: float) -> None:
+        """What the last run cost, in seconds or seconds per unit of work."""
+        if self._calls.get(task, 0) > 0:  # the first time a kernel may be read from disk
+            self._costs.setdefault((task, team), deque(maxlen=RECENT)).append(cost)
+
+
 class _Current(threading.local):
     threads: int | None = None
+    teams: Teams | None = None
 
 
 _current = _Current()
@@ -47,11 +91,12 @@ _current = _Current()
 @contextmanager
 def using(threads: int) -> Iterator[None]:
     """Kernels that are called from this thread use at most that many threads."""
-    before, _current.threads = _current.threads, max(1, threads)
+    before = _current.threads, _current.teams
+    _current.threads, _current.teams = max(1, threads), None
     try:
         yield
     finally:
-        _current.threads = before
+        _current.threads, _current.teams = before
 
 
 def threads() -> int:
@@ -61,14 +106,24 @@ def threads() -> int:
 
 def run(kernel: Callable[..., Any], blocks: int, *arguments: Any) -> None:
     """kernel(first, last, *arguments) for ranges that together are 0..blocks, on the threads of the present run."""
-    team = min(threads(), blocks)
+    most = min(threads(), blocks)
+    if most <= 1:
+        if blocks > 0:
+            kernel(0, blocks, *arguments)
+        return
+    if _current.teams is None:
+        _current.teams = Teams(threads(), LONG)
+    teams, task = _current.teams, (kernel, blocks)
+    team = teams.choose(task)
+    begin = time.perf_counter()
     if team > 1:
-        count = min(blocks, PIECES * team)
+        count = min(blocks, PIECES * most)
         cuts = [blocks * k // count for k in range(count + 1)]
         pieces: list[Piece] = [partial(kernel, cuts[k], cuts[k + 1], *arguments) for k in range(count)]
-        share(team, lambda _: pieces)
-    elif blocks > 0:
+        share(most, lambda _: pieces)
+    else:
         kernel(0, blocks, *arguments)
+    teams.report(task, team, time.perf_counter() - begin)
 
 
 def share(team: int, pieces: Callable[[int], list[Piece]], stop: Callable[[], Any] = lambda: None) -> None:

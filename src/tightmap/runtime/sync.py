@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,11 +22,9 @@ from numba.extending import intrinsic
 
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import lean
+from tightmap.runtime.parallel import Teams
 
 LINE = 8  # counters in a cache line
-TRIAL = 4  # runs of each kind in a trial
-RECENT = 12  # times that are remembered
-AGAIN = 128  # runs until both numbers of threads are tried again
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 
@@ -98,41 +95,6 @@ def meet(counters, thread, threads, number):
     for other in range(threads):
         here = here and wait_for(counters, LINE * other, number)
     return here
-
-
-class Teams:
-    """How many threads to take: all or one, whichever was faster of late.
-
-    Where other work keeps the cores busy, threads that wait for one another can be many times slower than one alone:
-    every handing over then takes as long as the system lets the other work run.  So both are timed, now and then
-    again.  Results never depend on it.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.threads = max(1, threads)
-        self._calls: dict[Any, int] = {}
-        self._costs: dict[Any, deque[float]] = {}
-
-    def choose(self, task: Any) -> int:
-        if self.threads == 1:
-            return 1
-        call = self._calls[task] = self._calls.get(task, -1) + 1
-        trial = call % AGAIN
-        if trial == 0:  # times may have changed
-            self._costs.pop((task, self.threads), None)
-            self._costs.pop((task, 1), None)
-        together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
-        if trial < TRIAL or together is None:
-            return self.threads
-        if trial < 2 * TRIAL or alone is None:
-            return 1
-        # means, not minima: what counts is how long it takes with the disturbances
-        return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1
-
-    def report(self, task: Any, team: int, cost: float) -> None:
-        """What the last run cost, in seconds or seconds per unit of work."""
-        if self._calls.get(task, 0) > 0:  # the first time a kernel may be read from disk
-            self._costs.setdefault((task, team), deque(maxlen=RECENT)).append(cost)
 
 
 def together(team: int, kernel: Callable[..., Any], counters: int, *arguments: Any) -> None:

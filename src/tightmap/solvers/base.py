@@ -11,10 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels, Vector
+from tightmap.solvers.capabilities import Capabilities
 
 
 @dataclass(frozen=True)
@@ -68,22 +67,11 @@ class Solver(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line for `tightmap methods`
-    max_order: ClassVar[int | None] = None  # None: any order
-    needs: ClassVar[str] = "any model"  # "binary", "metric pairwise", ... for people
-    gives_bound: ClassVar[bool] = False
-    handles_inf: ClassVar[bool] = True  # False: hard constraints are searched as large finite costs
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     def check(self, graph: Graph) -> None:
         """Raise ModelError, naming the first offending factor, when the method cannot handle the model."""
-        if self.max_order is not None and graph.order > self.max_order:
-            from tightmap.errors import ModelError
-
-            sizes = np.diff(graph.arrays.scope_start)
-            first = int(np.argmax(sizes > self.max_order))
-            raise ModelError(
-                f"method {self.name!r} takes factors of at most {self.max_order} variables, but the factor on "
-                f"variables {graph.original_scope(first)} has {int(sizes[first])}; try method 'admm' or 'srmp'"
-            )
+        self.capabilities.check(self.name, graph)
 
     @abstractmethod
     def start(self, graph: Graph, init: Init, context: Context) -> Any:

@@ -31,6 +31,7 @@ from tightmap.moves.coordinate_descent import descend, descend_incremental, init
 from tightmap.moves.forests import Forests, forest_blocks, sweep_forests
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 CHEAP = 2_000_000  # there are more than four random starts as long as all of them visit at most so many labels
 BUSY = 12.0  # above so many factors per variable, costs are kept and updated instead of computed at every visit
@@ -71,6 +72,7 @@ class BCD(Solver):
 
     name: ClassVar[str] = "bcd"
     summary: ClassVar[str] = "block coordinate descent (ICM), with random restarts; fast local search for any model"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
 
     def __post_init__(self) -> None:
         if self.restarts is not None and self.restarts < 0:

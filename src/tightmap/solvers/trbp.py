@@ -36,6 +36,7 @@ from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 EVERY = 10  # iterations: so often the bound is computed, and the labelling polished by descent
 GRACE = 0.2  # seconds that computing the last bound may take after the time limit
@@ -200,7 +201,7 @@ class TRBP(Solver):
 
     name: ClassVar[str] = "trbp"
     summary: ClassVar[str] = "tree-reweighted belief propagation for any order, with certified bounds of its forests"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.damping < 1.0:

@@ -23,7 +23,7 @@ from tightmap.graph.graph import Arrays
 from tightmap.graph.stencil import Stencil
 from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.pace import EVER
-from tightmap.runtime.sync import Teams
+from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.general import Form, factor_ranges, general_state, general_sweeps
 

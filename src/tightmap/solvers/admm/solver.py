@@ -40,7 +40,7 @@ from tightmap.moves.coordinate_descent import round_and_descend
 from tightmap.moves.soften import softened
 from tightmap.runtime import clock
 from tightmap.runtime.pace import time_left
-from tightmap.runtime.sync import Teams
+from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import Engine, GeneralEngine, GridEngine, Heated, Noise, Start, without_extremes
 from tightmap.solvers.admm.general import DECOMPOSITIONS, Form
@@ -49,6 +49,7 @@ from tightmap.solvers.admm.incumbent import Incumbent
 from tightmap.solvers.admm.kkt import kkt_residuals
 from tightmap.solvers.admm.schedule import PILOT, PRESETS, Cycle, cycles
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 BURST = 0.05  # seconds of iterations after which a step ends
 SAME_RHO = 10  # iterations between two changes of rho: a change invalidates everything that is cached
@@ -168,7 +169,7 @@ class ADMM(Solver):
 
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "ADMM on the tight nonconvex relaxation (the paper's method); strong on every family"
-    handles_inf: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities] = Capabilities(hard_costs=False, random=True)
 
     def __post_init__(self) -> None:
         for name, allowed in (

@@ -3,25 +3,14 @@
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
     next turn: the method with the least (handicap + seconds used so far) / weight
 
-One short rule (``plan``) chooses the methods, in this order:
-
-    small induced width                  exact       by eliminating variables, at once
-    binary variables, pairwise           qpbo        exact when the model is submodular
-    pairwise                             trws        the bound, and often the proof; exact on forests
-    Potts and other label differences    expansion   good on images, best from where trws has got to
-    higher order                         srmp        the same for any order
-    tables not too large                 exact       branch and bound, which often ends with the proof
-    grids of few labels                  srmp        with squares, when trws rises no more: a better bound
-    other tables, not too large          mplp-c      tightens the bound by clusters
-    any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
-    few labels in all                    sa, tabu    single changes, first on dense graphs
-    higher order                         fusion      moves between whole labellings
-    always                               admm        the nonconvex relaxation
+The methods and their order are in plan.py; this is how they share the time.
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
-handicap, so that short runs belong to the first ones; only the very first turn is for annealing, where there are no
-cuts, because the others do well to start from its labelling.  The weight of a method follows, within limits, how fast
+handicap, so that short runs belong to the first ones.  Whatever their weights, all methods have had a turn when a fifth
+of the time is over (those that go on from another one's messages wait for that one).  The very first turn is for
+annealing, where there are no cuts, because the others do well to start from its labelling; without a feasible labelling
+it is for the exact search, which may find that there is none.  The weight of a method follows, within limits, how fast
 it has lowered the energy of late, compared with the fastest, and how often it closed a fiftieth of the gap to its own
 bound; a turn that ends in the middle of something does not count until there is a result.  So the methods that do well
 on this model get most of the time, and none is given up.  A method that can goes on from the best labelling of all.
@@ -41,99 +30,22 @@ import numpy as np
 
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
-from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import clock
+from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.base import Final, Init, Progress, Solver
-from tightmap.solvers.exact.network import narrow
-from tightmap.solvers.regions.clusters import grid_width
+from tightmap.solvers.capabilities import Capabilities
 
-# How large a model may be for a method to take part; "labels" are those of all variables together.
-TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
-PIXELS = 100_000  # labels, for srmp with the squares of a grid
-SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
-FEW = 100  # variables of a dense graph up to which the exact search has its full weight
-TABU = 10_000  # labels, for tabu search, which scans all of them at every step
-EXACT = 20_000  # labels, for the exact search
-FACTORS = 50_000  # factors, for the exact search
-NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
-ANNEAL = 100_000  # labels, for simulated annealing
-LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
-DENSE = 4  # a graph with more factors per variable than this is dense
-# How the time is shared.
 TURN = 0.02  # length of a turn, as a part of the time limit
+PROBES = 0.2  # part of the time limit within which every method has its first turn
 HANDICAP = 0.02  # each place in the plan starts so much of the time limit behind the one before it
-ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 CLOSED = 0.02  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
 RISE, FALL = 4.0, 4.0  # weights stay between 1 / FALL and RISE times what they are in the plan
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
 SLOW = 1e-4  # a method that would close less than this part of the gap within the time limit counts as stuck
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One method, its options, the weight of its claim on the time, and why it is there."""
-
-    method: str
-    why: str
-    weight: float
-    options: dict[str, Any] = field(default_factory=dict)
-    max_iterations: int | None = None  # without a time limit
-    endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
-    search: bool = False  # worth repeating with another seed
-    again: bool = False  # worth repeating from a better labelling
-    early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
-    follows: str = ""  # method that ends when this one begins, and leaves it its messages
-
-
-def plan(graph: Graph) -> list[Phase]:
-    """The phases for a model, by its structure alone."""
-    g = graph.arrays
-    pairwise = graph.order <= 2
-    dense = graph.m > DENSE * graph.n
-    labels = len(g.unary)
-    differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
-    phases: list[Phase] = []
-    if pairwise and graph.max_labels == 2:
-        phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
-    if pairwise:
-        pair = [Phase("trws", "the bound", 4.0 if differences else 1.0, max_iterations=1000)]
-        if differences and graph.max_labels > 2:
-            moves = Phase("expansion", "differences of labels with non-negative weights", 4.0, again=True)
-            pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
-        phases += pair
-    else:
-        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
-    if labels <= EXACT and graph.m <= FACTORS:
-        if narrow(graph, *NARROW):
-            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
-        else:
-            weight = 2.0 if dense and graph.n > FEW else 6.0
-            phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
-    small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
-    if small and grid_width(graph) is not None:
-        why = "a grid of few labels: squares tighten the bound"
-        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, max_iterations=100, follows="trws"))
-    elif not differences and labels <= TIGHTEN:
-        follows = "trws" if pairwise else "srmp"
-        phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
-    search = []
-    if labels <= LARGE:
-        weight = 1.0 if dense or differences else 4.0
-        search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
-    if labels <= ANNEAL:
-        weight, why = 1.0 if differences else 4.0, "small enough for single changes"
-        search.append(Phase("sa", why, weight, endless={"cycles": ENDLESS}, early=not differences))
-    if labels <= TABU:
-        weight = 4.0 if dense else 1.0
-        search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
-    phases += reversed(search) if dense else search
-    if not pairwise:
-        phases.append(Phase("fusion", "moves between whole labellings", 1.0))
-    phases.append(Phase("admm", "the nonconvex relaxation", 2.0 if labels > ANNEAL else 1.0, search=True))
-    return phases
 
 
 @dataclass
@@ -193,7 +105,7 @@ class Auto(Solver):
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "methods chosen by the structure of the model take turns; best labelling, best bound"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
@@ -242,6 +154,8 @@ class Auto(Solver):
             # without a feasible labelling the first question is whether there is one
             early = [r for r in waiting if (r.phase.early if state.incumbent.feasible else r.phase.method == "exact")]
             runner = early[0] if early else runner
+        elif together:
+            runner = self._unheard(state, waiting) or runner
         state.begun = True
         state.until = float("inf")
         if limited:
@@ -272,6 +186,15 @@ class Auto(Solver):
         elif state.best_energy < runner.seen:
             runner.solver.adopt(runner.inner, state.best)
         return runner
+
+    def _unheard(self, state: State, waiting: list[Runner]) -> Runner | None:
+        """The next method that has not had a turn although it should have: their first turns are spread evenly."""
+        over = 1.0 - state.context.remaining() / state.limit
+        fresh = [r for r in state.runners if not r.phase.follows]
+        for place, runner in enumerate(fresh):
+            if runner.seconds == 0.0 and runner in waiting and over >= PROBES * place / len(fresh):
+                return runner
+        return None
 
     def step(self, state: State) -> Progress:
         runner = state.turn or self._next(state)

@@ -41,6 +41,7 @@ from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.runtime.memory import require
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 STEP = 0.1  # seconds of moves after which a step ends
 QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this product of labels and factors
@@ -118,8 +119,7 @@ class Expansion(Solver):
 
     name: ClassVar[str] = "expansion"
     summary: ClassVar[str] = "alpha-expansion by graph cuts that keep their flow; fast and strong on Potts and metrics"
-    max_order: ClassVar[int | None] = 2
-    needs: ClassVar[str] = "pairwise; exact moves where tables are metrics"
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True)
 
     def __post_init__(self) -> None:
         if self.order not in ("auto", "descending", "ascending", "random"):

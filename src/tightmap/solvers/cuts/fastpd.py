@@ -35,6 +35,7 @@ from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.moves.context import Context
 from tightmap.runtime.memory import require
 from tightmap.solvers.base import Final, Init, Progress
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.cuts.expansion import Expansion, State, dual_bytes, first_labels, label_order
 
 
@@ -72,8 +73,7 @@ class FastPD(Expansion):
 
     name: ClassVar[str] = "fastpd"
     summary: ClassVar[str] = "primal-dual graph cuts: expansion moves with dual variables and a certified bound"
-    needs: ClassVar[str] = "pairwise; exact moves where tables are metrics"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True, bounds=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         needed = dual_bytes(graph)

@@ -23,13 +23,14 @@ from typing import ClassVar
 import numpy as np
 
 from tightmap.energy.energies import energy, unary_argmin
-from tightmap.errors import ModelError, OptionError
+from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.quadratise import MAX_ARITY
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 STEP = 0.1  # seconds of moves after which a step ends
 
@@ -64,22 +65,13 @@ class Fusion(Solver):
 
     name: ClassVar[str] = "fusion"
     summary: ClassVar[str] = "alpha-fusion: moves by roof duality for factors of any order"
-    needs: ClassVar[str] = f"factors of at most {MAX_ARITY} variables"
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=MAX_ARITY, random=True)
 
     def __post_init__(self) -> None:
         if self.reduction not in ("fix", "hocr"):
             raise OptionError(f"fusion: reduction must be 'fix' or 'hocr', got {self.reduction!r}")
         if self.random < 0:
             raise OptionError(f"fusion: random must be at least 0, got {self.random}")
-
-    def check(self, graph: Graph) -> None:
-        sizes = np.diff(graph.arrays.scope_start)
-        if graph.m and sizes.max() > MAX_ARITY:
-            factor = int(np.argmax(sizes > MAX_ARITY))
-            raise ModelError(
-                f"method 'fusion' takes factors of at most {MAX_ARITY} variables, but the factor on variables "
-                f"{graph.original_scope(factor)} has {int(sizes[factor])}; try method 'admm' or 'srmp'"
-            )
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if init.labels is not None:

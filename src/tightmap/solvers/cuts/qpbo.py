@@ -23,13 +23,14 @@ import numpy as np
 
 from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy
-from tightmap.errors import ModelError, OptionError
+from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 STEP = 0.1  # seconds of improve moves after which a step ends
 
@@ -63,37 +64,13 @@ class QPBOSolver(Solver):
 
     name: ClassVar[str] = "qpbo"
     summary: ClassVar[str] = "roof duality for binary models: exact when submodular, else a bound and persistent labels"
-    needs: ClassVar[str] = "binary"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=MAX_ARITY, binary=True, bounds=True, random=True)
 
     def __post_init__(self) -> None:
         if self.improve < 0:
             raise OptionError(f"qpbo: improve must be at least 0, got {self.improve}")
         if self.reduction not in ("fix", "hocr"):
             raise OptionError(f"qpbo: reduction must be 'fix' or 'hocr', got {self.reduction!r}")
-
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        g = graph.arrays
-        sizes = np.diff(g.scope_start)
-        if (g.cards > 2).any():
-            wide = g.cards[g.scope] > 2
-            variable = int(np.argmax(g.cards > 2))
-            where = ""
-            if wide.any():
-                factor = int(np.searchsorted(g.scope_start, np.argmax(wide), side="right")) - 1
-                variable = int(g.scope[np.argmax(wide)])
-                where = f" in the factor on variables {graph.original_scope(factor)}"
-            raise ModelError(
-                f"method 'qpbo' takes variables of two labels, but variable {int(graph.variables[variable])}{where} "
-                f"has {int(g.cards[variable])}; try method 'expansion' or 'fusion'"
-            )
-        if graph.m and sizes.max() > MAX_ARITY:
-            factor = int(np.argmax(sizes > MAX_ARITY))
-            raise ModelError(
-                f"method 'qpbo' takes factors of at most {MAX_ARITY} variables, but the factor on variables "
-                f"{graph.original_scope(factor)} has {int(sizes[factor])}; try method 'admm' or 'srmp'"
-            )
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if init.labels is not None:

@@ -28,6 +28,7 @@ from tightmap.graphcut.swap import Swaps
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 STEP = 0.1  # seconds of moves after which a step ends
 
@@ -47,8 +48,7 @@ class Swap(Solver):
 
     name: ClassVar[str] = "swap"
     summary: ClassVar[str] = "alpha-beta swap by graph cuts; exact moves for every truncated difference, metric or not"
-    max_order: ClassVar[int | None] = 2
-    needs: ClassVar[str] = "pairwise"
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if init.labels is not None:

@@ -38,6 +38,7 @@ from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.memory import require
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
 from tightmap.solvers.exact.network import (
     Network,
@@ -83,8 +84,7 @@ class Exact(Solver):
 
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "branch and bound with soft arc consistency, any order: ends with a proof, anytime bounds"
-    needs: ClassVar[str] = "factors whose tables are small"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(small_tables=True, bounds=True, exact=True)
 
     def __post_init__(self) -> None:
         if self.degree < 0:

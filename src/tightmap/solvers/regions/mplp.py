@@ -31,6 +31,7 @@ from tightmap.moves.context import Context
 from tightmap.moves.orders import node_order
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
@@ -67,7 +68,7 @@ class MPLP(Solver):
 
     name: ClassVar[str] = "mplp"
     summary: ClassVar[str] = "max-product linear programming: block ascent of the linear relaxation, certified bounds"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         _check("mplp", self.rounding, self.tolerance)
@@ -112,7 +113,7 @@ class MPLPC(Solver):
 
     name: ClassVar[str] = "mplp-c"
     summary: ClassVar[str] = "message passing that adds triplets and frustrated cycles until the bound meets the energy"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         _check("mplp-c", self.rounding, self.tolerance)

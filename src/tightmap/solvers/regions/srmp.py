@@ -27,11 +27,13 @@ import numpy as np
 
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
+from tightmap.graph.stencil import grid_width
 from tightmap.moves.context import Context
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
-from tightmap.solvers.regions.clusters import grid_width, pair_clusters, square_clusters
+from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
 from tightmap.solvers.regions.kernels import AHEAD, BACK, BACKWARD, FORWARD
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
@@ -96,7 +98,7 @@ class SRMP(Solver):
 
     name: ClassVar[str] = "srmp"
     summary: ClassVar[str] = "sequential reweighted message passing for any order, with certified, tightened bounds"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         kinds = ("none", "squares", "pairs", "triplets", "cycles")

@@ -38,6 +38,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.moves.soften import softened
 from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.relaxed.descent import PAIRWISE, PLAIN, PROJECTED, REFRESH, Descent
 from tightmap.solvers.relaxed.multistart import Relaxed, check_search
 
@@ -216,9 +217,7 @@ class CQP(Solver):
 
     name: ClassVar[str] = "cqp"
     summary: ClassVar[str] = "convex quadratic relaxation of a pairwise model, BCD rounding, certified (weak) bound"
-    max_order: ClassVar[int | None] = 2
-    needs: ClassVar[str] = "pairwise model"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, bounds=True, hard_costs=False)
 
     def __post_init__(self) -> None:
         if self.steps not in STEPS:

@@ -19,6 +19,7 @@ from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.moves.soften import softened
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.relaxed.descent import PAIRWISE, PLAIN, Descent
 from tightmap.solvers.relaxed.multistart import MultiStart
 
@@ -33,6 +34,7 @@ class FrankWolfe(MultiStart):
 
     name: ClassVar[str] = "fw"
     summary: ClassVar[str] = "Frank-Wolfe on the tight relaxation, exact line search, five starts, BCD rounding"
+    capabilities: ClassVar[Capabilities] = Capabilities(hard_costs=False, random=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

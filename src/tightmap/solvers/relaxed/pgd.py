@@ -19,6 +19,7 @@ from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.moves.soften import softened
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.relaxed.descent import PROJECTED, Descent
 from tightmap.solvers.relaxed.multistart import MultiStart
 
@@ -31,6 +32,7 @@ class PGD(MultiStart):
 
     name: ClassVar[str] = "pgd"
     summary: ClassVar[str] = "projected gradient on the tight relaxation, exact line search, five starts, BCD rounding"
+    capabilities: ClassVar[Capabilities] = Capabilities(hard_costs=False, random=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

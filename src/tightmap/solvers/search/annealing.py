@@ -34,6 +34,7 @@ from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
 WORK = 3_000_000  # about so many proposals make one iteration
@@ -100,7 +101,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class SimulatedAnnealing(Solver):
+class Annealing(Solver):
     """Options of simulated annealing.
 
     cycles       how often to cool
@@ -112,12 +113,13 @@ class SimulatedAnnealing(Solver):
     sweeps: int = 50
     temperature: float = 1.0
 
-    name: ClassVar[str] = "sa"
+    name: ClassVar[str] = "annealing"
     summary: ClassVar[str] = "simulated annealing of single labels with kept costs; dense and irregular models"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
 
     def __post_init__(self) -> None:
         if self.cycles < 1 or self.sweeps < 1 or not self.temperature > 0.0:
-            raise OptionError("sa: cycles and sweeps must be at least 1, temperature positive")
+            raise OptionError("annealing: cycles and sweeps must be at least 1, temperature positive")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)

@@ -35,6 +35,7 @@ from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 WORK = 3_000_000  # about so many entries are visited in one iteration
 FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
@@ -145,7 +146,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Anneal(Solver):
+class ForestAnnealing(Solver):
     """Options of forest annealing.
 
     cycles       how often to heat and cool
@@ -157,12 +158,13 @@ class Anneal(Solver):
     sweeps: int = 0
     temperature: float = 2.0
 
-    name: ClassVar[str] = "anneal"
+    name: ClassVar[str] = "forest-annealing"
     summary: ClassVar[str] = "annealing over random forests, each minimised exactly; strong labellings of sparse models"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
 
     def __post_init__(self) -> None:
         if self.cycles < 1 or self.sweeps < 0 or not self.temperature > 0.0:
-            raise OptionError("anneal: cycles must be at least 1, sweeps at least 0, temperature positive")
+            raise OptionError("forest-annealing: cycles must be at least 1, sweeps at least 0, temperature positive")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)

@@ -39,6 +39,7 @@ from tightmap.moves.elimination import REGION, WIDTH, ball, choose_subgraph, min
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
 POOL = 1 << 22  # most entries that the messages of one subgraph may have together
@@ -207,6 +208,7 @@ class LNS(Solver):
 
     name: ClassVar[str] = "lns"
     summary: ClassVar[str] = "exact moves over random subgraphs of small width; the strongest search on sparse models"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
 
     def __post_init__(self) -> None:
         if self.cycles < 1 or not 4 <= self.table <= 1 << 20:

@@ -32,6 +32,7 @@ from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import next_word, start_state
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
 ELITE = 12  # labellings that are kept for crossing
 WORK = 3_000_000  # about so many costs are scanned in one iteration
@@ -137,6 +138,7 @@ class Tabu(Solver):
 
     name: ClassVar[str] = "tabu"
     summary: ClassVar[str] = "iterated tabu search with kept costs; strong labellings of small or irregular models"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
 
     def __post_init__(self) -> None:
         if self.patience < 0 or self.rounds < 0 or self.tenure < 0:

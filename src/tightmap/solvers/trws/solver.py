@@ -47,6 +47,7 @@ from tightmap.runtime.pace import EVER, TimeUp, time_left
 from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.trws import general
 from tightmap.solvers.trws.grid import (
     Strips,
@@ -231,9 +232,7 @@ class TRWS(Solver):
 
     name: ClassVar[str] = "trws"
     summary: ClassVar[str] = "sequential tree-reweighted message passing for pairwise models, with certified bounds"
-    max_order: ClassVar[int | None] = 2
-    needs: ClassVar[str] = "pairwise model"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, largest_order=2)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
