@@ -1,4 +1,4 @@
-"""The commands behind ``tightmap``; cli.py says how they treat outputs and signals, and runs them.
+"""The commands behind ``tightmap``; main.py says how they treat outputs and signals, and runs them.
 
 Everything heavy is imported inside the commands, so that --help answers at once.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Dual:
     """State of a finished run of a dual method.
 
-    messages  flat vector in the layout of ``energy.message_offsets(graph)``, computed on first use
+    messages  flat vector in the layout of ``energies.message_offsets(graph)``, computed on first use
     native    the method's own state, for a later run of the same method on the same graph
     """
 

@@ -95,7 +95,7 @@ class Graph:
     hard_threshold: float  # feasible labellings are below; a bound above it proves that there are none (else inf)
     unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
     params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
-    power: int = 0  # costs are counted in units of 2^-power of the user's (units.py)
+    power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)
     shift: float = 0.0  # the user's constant, and what became constant on the way: it concerns no solver
 
     @property

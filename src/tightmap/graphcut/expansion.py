@@ -152,7 +152,7 @@ class Expansion:
         return bool(proves(s, self.model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step))
 
     def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
-        """The duals times ``share`` as messages that energy.lower_bound certifies (of a model without settled ones)."""
+        """The duals times ``share``, as messages for energies.lower_bound (of a model without settled variables)."""
         out = np.empty(int(message_offsets(graph)[-1]))
         model = self.model
         expand(

@@ -43,8 +43,8 @@ def fuse_into(
 ) -> None:
     """Fuse in place.  A network takes some hundred bytes for every choice; ``largest`` limits the choices of one.
 
-    More choices than that are made one part after the other; the regions of components.py do not meet, so that this
-    changes nothing as long as a region is not larger itself.
+    More choices than that are made one part after the other; the regions of moves/components.py do not meet, so that
+    this changes nothing as long as a region is not larger itself.
     """
     value = energy(graph, labels)
     parts: Iterable[npt.NDArray[np.int64]] = [np.flatnonzero(labels != proposal)]

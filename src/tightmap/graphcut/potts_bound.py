@@ -1,7 +1,7 @@
 """The certificate of kept duals on Potts models, without writing them out as messages.
 
-``energy.lower_bound`` certifies any messages, but has to be given them: for FastPD on many labels that is several times
-the memory of the duals.  On a Potts edge the minimum of its bracket has a closed form,
+``energies.lower_bound`` certifies any messages, but has to be given them: for FastPD on many labels that is several
+times the memory of the duals.  On a Potts edge the minimum of its bracket has a closed form,
 
     min over a, b of  w [a != b] - k y(a) + k y(b)  =  min(0, w - k (max y - min y)),
 

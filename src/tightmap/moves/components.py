@@ -69,7 +69,7 @@ def _share_out(g, labels, proposal, parent, size, largest):
     for i in range(n):
         size[i] = 0
     for i in range(n):
-        parent[i] = _root(parent, i)  # roots are smaller: those of all before are flat already
+        parent[i] = _root(parent, i)  # roots come first, so that the way to the root is one step by now
         size[parent[i]] += labels[i] != proposal[i]
     part = 0
     room = largest
@@ -116,7 +116,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
         delta[r] += g.unary[g.offset[i] + proposal[i]] - g.unary[g.offset[i] + labels[i]]
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[t])
-            first = True  # the first differing position of a factor counts it
+            first = True  # a factor is counted once, at the first of its variables that differ
             for s in range(g.scope_start[f], g.scope_start[f] + g.adj_pos[t]):
                 j = g.scope[s]
                 if labels[j] != proposal[j]:
@@ -124,7 +124,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
                     break
             if not first:
                 continue
-            if g.kind[f] == POTTS:  # in place: calling ``value`` with all arrays costs ten times the work
+            if g.kind[f] == POTTS:  # written out: the call of ``value`` with all arrays costs ten times the work
                 a = g.scope[g.scope_start[f]]
                 b = g.scope[g.scope_start[f] + 1]
                 delta[r] += g.weight[f] * ((proposal[a] != proposal[b]) - np.float64(labels[a] != labels[b]))

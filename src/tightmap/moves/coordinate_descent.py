@@ -20,8 +20,8 @@ from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 
-TIE = 1e-12  # relative: a cost that differs by less than rounding is not a descent
-AS_NUMBERED = np.zeros(0, np.int64)  # the order of visits that needs no list
+TIE = 1e-12  # a label must be cheaper by more than this part of the cost: less may be rounding, and no descent
+AS_NUMBERED = np.zeros(0, np.int64)  # stands for the order 0, 1, 2, ... of the visits, without a list of it
 
 
 @lean
@@ -55,7 +55,7 @@ def descend(g, labels, dirty, order, begin, end, left):
                 return changed, at
         dirty[i] = 0
         o = g.offset[i]
-        shared = 0.0  # what every label pays alike; Potts terms then touch one entry only
+        shared = 0.0  # what all labels pay for Potts factors; relative to that, a Potts factor changes one entry only
         for s in range(c):
             cost[s] = g.unary[o + s]
         for a in range(g.adj_start[i], g.adj_start[i + 1]):

@@ -1,6 +1,6 @@
 """Subgraphs of small width inside a graph, minimised exactly by variable elimination while the rest stays.
 
-Generalises the forests of solvers/forest.py.  Given a region and the labels each of its variables may take, variables
+Generalises the forests of moves/forests.py.  Given a region and the labels each of its variables may take, variables
 are eliminated one after the other, always the one whose table (over itself and the neighbours it has left, fill-in
 included) is smallest.  Where even the smallest table is too large, one variable of it is held at its present label
 instead and elimination goes on: what is left is an induced subgraph of bounded width, nearly all of the region when the
@@ -16,10 +16,10 @@ from tightmap.factors.kernels import add_slice, load_unary, value
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.random_numbers import uniform
 
-REGION = 2048  # variables of a region, at most
-JITTER = 0.3  # random part of the scores (logarithms of sizes of tables): every call gives another order
-WIDTH = 24  # neighbours of a variable in its table, at most
-_BITS = np.zeros(64, np.int64)  # position of the only bit of a word, by de Bruijn multiplication
+REGION = 2048  # most variables in a region
+JITTER = 0.3  # random part of the scores (logarithms of table sizes), so that every call gives another order
+WIDTH = 24  # most neighbours that share a table with the variable that is eliminated
+_BITS = np.zeros(64, np.int64)  # de Bruijn multiplication: hash of a word with a single bit -> position of that bit
 for _k in range(64):
     _BITS[((0x03F79D71B4CB0A89 << _k) & (2**64 - 1)) >> 58] = _k
 ONE = np.uint64(1)
@@ -165,7 +165,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
         low = top
         for e in range(start[k], start[k + 1]):
             own = position[raw[e]]
-            if own >= 0:  # not held later
+            if own >= 0:  # it was not held at its label later on
                 at = top
                 while at > low and others[at - 1] > own:
                     others[at] = others[at - 1]
@@ -286,7 +286,7 @@ def minimise_subgraph(g, labels, region, place, domain_start, domain, count, ord
                     if rank[at] < k:
                         mine = False
                         break
-                    m = members  # ascending
+                    m = members  # insertion sort: positions in the order, ascending
                     while m > 0 and free[m - 1] > rank[at]:
                         free[m] = free[m - 1]
                         m -= 1
@@ -307,7 +307,7 @@ def minimise_subgraph(g, labels, region, place, domain_start, domain, count, ord
                 digit[m] = labels[region[q]]
                 labels[region[q]] = domain[domain_start[q]]
                 free[m] = q
-            # all labellings of the free variables, the first fastest; noise-free costs
+            # costs of all labellings of the free variables, without noise; the first variable runs fastest
             t = 0
             where = np.zeros(members, np.int64)
             while t < entries:

@@ -251,7 +251,7 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
     for q in range(len(order)):
         place[order[q]] = q + 1
         first[q + 1] = first[q] + g.cards[order[q]]
-    # every factor with one member in the block is a unary given the rest; the others are the links
+    # given the rest, a factor with one member in the block is a unary cost; factors with two members are the links
     for q in range(len(order)):
         i = order[q]
         row = cost[first[q] : first[q + 1]]

@@ -1,8 +1,8 @@
 """The costs of all labels of all variables, kept up to date while single labels change.
 
-cost[offset[i] + s] is the energy of label s at variable i given the labels of the others (``bcd.initial_costs``).  A
-search that changes one label after the other reads its next move from these costs; a change touches only the factors
-around one variable.
+cost[offset[i] + s] is the energy of label s at variable i given the labels of the others
+(``coordinate_descent.initial_costs``).  A search that changes one label after the other reads its next move from these
+costs; a change touches only the factors around one variable.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _greedy(start, neighbours):
     while filled < n:
         value, i = heapq.heappop(heap)
         if placed[i] or value != score[i]:
-            continue  # an entry that has been overtaken
+            continue  # an old entry: the variable was placed, or its score has changed since
         placed[i] = True
         order[filled] = i
         filled += 1

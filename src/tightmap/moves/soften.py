@@ -1,9 +1,10 @@
 """A smaller stand-in for hard costs, for searches that step along gradients.
 
-A Graph gives +inf a finite cost so large that optima are unchanged (assemble.py), and a gradient of that size leaves no
-room for anything else.  The search therefore runs on the same model with a cost of the order of the largest soft range
-in its place; whatever it finds is rounded and evaluated with the real costs.  Lowering the cost of forbidden labellings
-never raises the energy of any labelling, so a lower bound of the softened model is a lower bound of the model.
+A Graph gives +inf a finite cost so large that optima are unchanged (canonical/assemble.py), and a gradient of that size
+leaves no room for anything else.  The search therefore runs on the same model with a cost of the order of the largest
+soft range in its place; whatever it finds is rounded and evaluated with the real costs.  Lowering the cost of forbidden
+labellings never raises the energy of any labelling, so a lower bound of the softened model is a lower bound of the
+model.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Progress:
     done    the method has converged and further steps would change nothing
     iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
-    energy  of the labels, where the method has just computed it (energy.energy): it is not computed again
+    energy  of the labels, where the method has just computed it (energies.energy): it is not computed again
     pending  the step ended in the middle of something whose result is still to come; says nothing against the method
     """
 

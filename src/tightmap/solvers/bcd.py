@@ -1,11 +1,14 @@
 """Block coordinate descent on the tight relaxation (paper §3, Algorithm 1), also known as ICM on labellings.
 
-    minimise E(x) over x_i in the simplex of variable i, one variable at a time.
+    minimise E(x) over x_i in the simplex of variable i, one variable i after the other                     (eq. 11)
 
-E is linear in every x_i, so the exact minimiser over one variable is a vertex: the label with the smallest cost given
-the others.  From a relaxed point the first sweep makes every variable discrete without ever raising the energy, which
-is why every relaxed method of this library rounds with it; from then on labels change only on strict descent, so the
-method stops, at a labelling that no change of a single variable improves (Proposition 1).
+    c_i = theta_i + sum over the factors of i, contracted with the vectors x_j of their other variables     (eq. 14)
+    x_i <- e_s,   s = argmin c_i;   a discrete x_i that is just as good stays                               (eq. 15)
+
+E = c_i' x_i + constant is linear in every x_i, so the exact minimiser over one variable is a vertex: the label with the
+smallest cost given the others.  From a relaxed point the first sweep makes every variable discrete without ever raising
+the energy, which is why every relaxed method of this library rounds with it; from then on labels change only on strict
+descent, so the method stops, at a labelling that no change of a single variable improves (Proposition 1).
 
 ``blocks`` widens the neighbourhood: rows, columns or any forests of a pairwise or higher-order model are minimised
 exactly by dynamic programming given the rest (moves/forests.py).  Still monotone, much stronger on grids.
@@ -30,8 +33,8 @@ from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-CHEAP = 2_000_000  # label visits that the starts beyond the fourth may cost
-BUSY = 12.0  # factors per variable above which costs are kept and updated instead of recomputed
+CHEAP = 2_000_000  # there are more than four random starts as long as all of them visit at most so many labels
+BUSY = 12.0  # above so many factors per variable, costs are kept and updated instead of computed at every visit
 
 
 @dataclass

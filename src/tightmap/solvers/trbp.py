@@ -6,14 +6,14 @@ With appearance probabilities rho_A of the factors in a cover by forests, every 
     b_i = theta_i + sum_B rho_B m_{B->i},
     m_{A->i}(x_i) = min over the other variables of A of [theta_A / rho_A + sum_j (b_j - m_{A->j})],
 
-all at once, damped.  It need not converge and nothing is monotone, but messages are messages.  Moving rho_A m_{A->i}
-from A to i leaves the energy as it is, and with T forests
+all at once, damped.  It need not converge and nothing is monotone, but any messages give a lower bound.  Moving
+rho_A m_{A->i} from A to i leaves the energy as it is, and with T forests
 
     E = sum over forests of (1/T) [sum_i b_i + sum over A in the forest of (theta_A / rho_A - sum_i m_{A->i})],
 
 each of which is minimised exactly by dynamic programming.  The messages of those programs, added up over the forests,
-are messages between factors and variables too, so the certified bound of the result (energy.lower_bound) is at least
-the mean of the forests' minima.
+are messages between factors and variables too, so the certified bound of the result (energies.lower_bound) is at
+least the mean of the forests' minima.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-EVERY = 10  # iterations between two bounds and two polished labellings
-GRACE = 0.2  # seconds that the last bound may take when time is up
+EVERY = 10  # iterations: so often the bound is computed, and the labelling polished by descent
+GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 
 
 @compiled

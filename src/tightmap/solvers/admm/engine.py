@@ -1,4 +1,4 @@
-"""Two engines behind one face: grids with a shared table (admm_grid.py) and everything else (admm_general.py).
+"""Two engines with one interface: grids with a shared table (grid.py) and everything else (general.py).
 
 An engine holds the iterates of one run and knows its natural penalty kappa: the mean over variables of the ranges of
 the factors around a variable, divided by the number of copies; the gradient of a copy moves within that.  ADMM is
@@ -27,8 +27,8 @@ from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.general import Form, factor_ranges, general_state, general_sweeps
 
-PART = 16  # rows of an image that are copied at a time
-SERIAL = 300_000  # label entries below which one thread is faster than two
+PART = 16  # rows of an image that are copied at a time, because a copy of all rows would need much memory
+SERIAL = 300_000  # models with fewer labels in all run on one thread, which is then faster than two
 
 
 def incident_ranges(g: Arrays) -> Vector:

@@ -1,6 +1,6 @@
 """One tile of the ADMM sweeps on grids when a pixel has at most four labels and the table is Potts.
 
-The equations and the names are those of ``admm_grid.py``; the layout is [row][label][column], so that the neighbours
+The equations and the names are those of ``grid.py``; the layout is [row][label][column], so that the neighbours
 to the left and right are plain loads (beyond the ends of a row they meet weights of zero).  Inpainting and segmentation
 have two to four labels, and then all vectors of a tile fit into registers: nothing is written to scratch between the
 gathering of the neighbours and the new iterate.  Labels that a model does not have are taken as zero, in the projection
@@ -12,8 +12,8 @@ from __future__ import annotations
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import LANES, choose_less, less_mask, load, maximum, minimum, splat, store
 
-FEW = 4
-# without reference counts (see compiled.py): between the branches over labels Numba would not find them superfluous
+FEW = 4  # most labels of a pixel
+# without reference counts (see runtime/compiled.py), which Numba would not remove across the branches over labels
 _inlined = compiled(forceinline=True, fastmath={"contract", "nsz"}, _nrt=False)
 
 

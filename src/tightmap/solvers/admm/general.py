@@ -1,11 +1,22 @@
 """ADMM sweeps for any model: factors of every kind and order, all three decompositions, exact caching.
 
-The energy is written with D copies x^1..x^D of all vectors, D the largest order (paper §4).  In the printed form the
-variable at position d of a clique uses copy d.  In the symmetrised form, the default, every clique appears in its D
-rotations with 1/D of its table, so that a variable meets every copy: position q uses copy (q + r) mod D in rotation r.
-Both make F(x, .., x) = E(x).  One iteration updates the copies in turn, each given the latest others,
+The energy is written with D copies x^1..x^D of all vectors, D the largest order (paper §4.2, eq. 20).  In the printed
+form the variable at position d of a clique uses copy d.  In the symmetrised form, the default, every clique appears in
+its D rotations with 1/D of its table, so that a variable meets every copy: position q uses copy (q + r) mod D in
+rotation r.  Both make F(x, .., x) = E(x).  One iteration updates the copies in turn, each given the latest others,
 
-    x^d = Proj( c^d ),   c^d the minimiser of the augmented Lagrangian in x^d (``_centre``),   then the multipliers.
+    x^d <- projection of c^d on its set (eq. 35),   c^d the minimiser of the augmented Lagrangian in x^d (``_centre``),
+
+and then the multipliers y.  With p^d the gradient of F in x^d (eq. 32), for the three kinds of constraints,
+
+    cyclic     c^1 = x^2 - (y^2 + p^1) / rho                                                  (eq. 24, 36-38, where the
+               c^d = (x^(d-1) + x^(d+1)) / 2 + (y^d - y^(d+1) - p^d) / (2 rho)                sign of p^D is corrected)
+               c^D = x^(D-1) + (y^D - p^D) / rho
+               y^d += rho (x^(d-1) - x^d),   d > 1
+    star       c^1 = [sum_(d>1) x^d - (sum_(d>1) y^d + p^1) / rho] / (D - 1)                                   (eq. 25)
+               c^d = x^1 + (y^d - p^d) / rho,   y^d += rho (x^1 - x^d),   d > 1
+    symmetric  c^d = mean of the other copies - D / (rho (D - 1)) (p^d + y^d - mean y)                         (eq. 26)
+               y^d += rho (x^d - mean x)
 
 The first copy is in the simplices, the others are non-negative.  With three or more copies these also stay below one:
 products of unbounded copies with negative costs would have no minimum, and a simplex is inside the unit box anyway.
@@ -13,7 +24,7 @@ products of unbounded copies with negative costs would have no minimum, and a si
 p^d, the gradient of F in x^d, is gathered per variable from the factors around it, so that variables are independent
 within a copy: no atomics, any number of threads, same result.
 
-Caching as on grids (admm_grid.py): a vector that would move by at most ``eps`` (squared) stays, a variable is skipped
+Caching as on grids (grid.py): a vector that would move by at most ``eps`` (squared) stays, a variable is skipped
 while nothing that it reads has changed, and the two together give bit for bit what recomputing everything gives.
 """
 
@@ -34,7 +45,7 @@ from tightmap.runtime.sync import meet, together
 
 CYCLIC, STAR, SYMMETRIC = 0, 1, 2
 DECOMPOSITIONS = {"cyclic": CYCLIC, "star": STAR, "symmetric": SYMMETRIC}
-BLOCK = 64  # variables per task
+BLOCK = 64  # variables that a thread takes at a time
 _DENSE, _PN, _PATTERN = int(Kind.DENSE), int(Kind.PN_POTTS), int(Kind.PATTERN)
 _SPARSE, _POTTS, _QUADRATIC = int(Kind.SPARSE), int(Kind.POTTS), int(Kind.QUADRATIC)
 

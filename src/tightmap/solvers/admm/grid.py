@@ -1,6 +1,6 @@
 """ADMM sweeps on regular grids: implicit neighbours, columns as vector lanes, exact caching, row-parallel.
 
-The symmetrised two-copy ADMM of a pairwise model (algorithms of ``admm.py`` with D = 2) does, per iteration,
+The symmetrised two-copy ADMM of a pairwise model (solver.py with D = 2, paper eq. 36 and 38) does, per iteration,
 
     phase 1   x1_i = simplex( x2_i - (y_i + u_i + p_i(x2)) / rho )
     phase 2   xh = a x1_i + (1 - a) x2_i,   x2_i' = max(0, xh + (y_i - p_i(x1)) / rho),   y_i += rho (xh - x2_i')
@@ -18,8 +18,8 @@ less than ``eps`` (squared) keeps it: with that rule in the definition of the sw
 identical, and frozen regions cost nothing.  A new rho makes every tile dirty.
 
 Parallel.  Phase 2 of row r runs as soon as phase 1 of row r + 1 is done, which changes no value and keeps the rows in
-cache; strips of rows go to threads, and the rows along a strip's edge are finished
-after a barrier.  Residuals are summed per row, in order: the result does not depend on the number of threads.
+cache; strips of rows go to threads, and the rows along a strip's edge are finished after a barrier.  Residuals are
+summed per row, in order: the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class GridPlan(NamedTuple):
     width: int
     tiles: int  # per row: the width divided by LANES, rounded up
     labels: int
-    few: bool  # the kernels and the layout of admm_few.py
+    few: bool  # the kernels and the layout of few_labels.py
     diagonal: bool  # the eight neighbours of a pixel, not only four
     weight: npt.NDArray[np.floating]  # (2 or 4, height + 2, width) half weights in the order of _DIRECTIONS
     unary: npt.NDArray[np.floating]  # (height + 2, tiles, labels, LANES) between two margins; labels, tiles when few
     one: np.floating  # 1, 2 and 1 / labels in the float type of the run (mixing in integers would widen to float64)
     two: np.floating
     share: np.floating
-    huge: np.floating
-    top: np.floating  # T
+    huge: np.floating  # larger than every entry
+    top: np.floating  # T, the largest cost of the table
     taps: npt.NDArray[np.floating]  # (K,) T - g(0), T - g(1), ... > 0
 
 

@@ -32,11 +32,13 @@ from tightmap.moves.forests import (
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import end_of, late, time_left
 
-CHUNK = 16  # blocks between two looks at the clock
-AHEAD = 4  # chunks whose blocks are known at a time
-NETWORK = 768  # label entries of the model per choice of a fusion's network, which is then small beside the relaxation
-CHOICES = 2048  # that a network may have in any case
-FUSED = 4  # order up to which roof duality fuses (quadratisation adds variables with the order)
+CHUNK = 16  # blocks that are polished between two looks at the clock
+AHEAD = 4  # chunks of which the blocks are built at a time
+# A fusion decides at most (labels in all) / NETWORK variables at a time, so that its network is small beside the
+# iterates of ADMM, but CHOICES in any case.
+NETWORK = 768
+CHOICES = 2048
+FUSED = 4  # roof duality fuses models up to this order: quadratisation adds ever more variables with the order
 
 
 @lean
@@ -183,6 +185,6 @@ def _families(graph: Graph) -> list[Forests | Lines]:
         for family in lines:
             for first in range(0, family.count, AHEAD * CHUNK):
                 rooted_blocks(graph, *family.nodes(first, min(first + AHEAD * CHUNK, family.count)), family.kind)
-    except ModelError:  # factors along the lines
+    except ModelError:  # a factor has three or more variables in one line
         return [forest_blocks(graph, "forests")]
     return list(lines)

@@ -1,10 +1,11 @@
-"""How close ADMM is to a Karush-Kuhn-Tucker point of the decomposed problem (paper §4.3, Propositions 3 and 4).
+"""How close ADMM is to a Karush-Kuhn-Tucker point of the decomposed problem (paper §5, eq. 40-42).
 
 At such a point the copies agree and every copy is optimal given the multipliers:
 
     x^d = Proj( x^d - (p^d + A^d' y) )   for all d,   sum_d A^d x^d = 0.
 
-Then the common x is a stationary point of the energy.  The residuals are the largest violations of these equations.
+Then the common x is a stationary point of the energy (Proposition 4).  The residuals are the largest violations of
+these equations.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Within a cycle rho grows slowly; below about .1 kappa the copies disagree and explore, between .2 and .6 kappa labels
 freeze.  What is found depends on the path, so many short cycles whose results are fused go lower than one long one:
 
-* coarse grids first, at factors 4, 3 and 2 with different offsets (admm_coarse.py), then the model itself;
+* coarse grids first, at factors 4, 3 and 2 with different offsets (coarse.py), then the model itself;
 * over-relaxation 1 and above in turn: one favours ring-like models, the other frustrated ones;
 * tiny noise on the unaries against ties, from the seed and the number of the cycle;
 * afterwards slower growth, restarts from the uniform point and reheats of the incumbent, for as long as there is time.
@@ -27,14 +27,14 @@ class Cycle:
 
     rho0: float = 0.03  # in units of kappa, or of twice the rho at which earlier cycles froze
     growth: float = 1.003  # of rho, per iteration
-    relax: float = 1.0
-    factor: int = 1  # squares of factor x factor pixels
-    offset: tuple[int, int] = (0, 0)
+    relax: float = 1.0  # over-relaxation of the consensus, 1 for none
+    factor: int = 1  # 1: the model itself; otherwise a coarse grid of squares of factor x factor pixels
+    offset: tuple[int, int] = (0, 0)  # by how many rows and columns the first squares are cut
     heat: float = 1.0  # start at heat * uniform + (1 - heat) * incumbent
     noise: float = 1e-4  # standard deviation on the unaries, in units of kappa
     hard: float = 1.0  # cost of a forbidden labelling, in units of the largest soft range
     ban: bool = False  # with hard costs: leave out labels of extreme unaries ("no match"), behind which conflicts hide
-    limit: int = 8000  # iterations
+    limit: int = 8000  # most iterations
     stall: int = 0  # > 0: rho *= growth only when the residual has not improved for this many iterations
 
 
@@ -86,7 +86,8 @@ GENERAL_LATER: tuple[Cycle, ...] = (
     Cycle(rho0=0.06, growth=1.001, heat=0.5, relax=1.9),
     Cycle(growth=1.0005, relax=1.9, noise=1e-3),
 )
-HARD = (0.25, 0.1, 1.0, 0.25, 4.0)  # a cost that is large enough may be too large to move under, so several are tried
+# values of Cycle.hard, in turn: a cost that is large enough to be respected may be so large that nothing moves any more
+HARD = (0.25, 0.1, 1.0, 0.25, 4.0)
 PRESETS = ("default", "fast", "quality", "paper")
 
 

@@ -1,14 +1,24 @@
-"""ADMM on the tight nonconvex relaxation of any order (paper §4 and supplement B).
+"""ADMM on the tight nonconvex relaxation of any order (paper §4.2 and supplement B.3).
 
-    minimise F(x^1, .., x^D)  subject to  x^1 = .. = x^D,  x^1 in simplices,  x^d >= 0,
+    minimise F(x^1, .., x^D)  subject to  x^1 = .. = x^D,  x^1 in the simplices,  x^d >= 0 for d > 1        (eq. 20, 21)
 
-where F is linear in every copy and F(x, .., x) is the energy.  The augmented Lagrangian is minimised over one copy at a
-time, in closed form; the multipliers follow; a growing penalty rho brings the copies to agreement at a vertex.
+F is linear in every copy, F(.., x^d, ..) = <p^d, x^d> + constant, with p^d of eq. 32, and F(x, .., x) is the energy.
+The augmented Lagrangian (eq. 27) is minimised over one copy after the other, each given the latest others, and then the
+multipliers follow.  With the cyclic constraints x^(d-1) = x^d of eq. 24 one iteration is
+
+    x^d <- projection of c^d on its set,   d = 1, .., D                                                     (eq. 35)
+    c^1 = x^2 - (y^2 + p^1) / rho                                                                           (eq. 36)
+    c^d = (x^(d-1) + x^(d+1)) / 2 + (y^d - y^(d+1) - p^d) / (2 rho),   1 < d < D                            (eq. 37)
+    c^D = x^(D-1) + (y^D - p^D) / rho                                (eq. 38, which prints p^D with the wrong sign)
+    y^d <- y^d + rho (x^(d-1) - x^d),   d = 2, .., D                                                        (eq. 29)
+
+and a growing penalty rho brings the copies to agreement at a vertex.  The star and symmetric constraints (eq. 25 and
+26) are in general.py; a pairwise model on a grid has kernels of its own (grid.py).
 
 What is run by default differs from the printed algorithm where that was measured to matter: cliques are symmetrised
 (every variable meets every copy), rho grows continuously instead of on stalls, its unit is the model's own kappa, hard
 costs are searched with a moderate stand-in, results of many short runs on coarse and fine grids are rounded by BCD and
-fused (admm_schedule.py, incumbent.py).  Preset "paper" is the paper's penalty rule on the symmetrised form.
+fused (schedule.py, incumbent.py).  Preset "paper" is the paper's penalty rule on the symmetrised form.
 """
 
 from __future__ import annotations
@@ -41,17 +51,17 @@ from tightmap.solvers.admm.schedule import PILOT, PRESETS, Cycle, cycles
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-BURST = 0.05  # seconds of iterations in one step
-SAME_RHO = 10  # iterations between two changes of rho, so that caching pays
-SMALL = 20_000  # label entries up to which a rounding starts from the relaxed vectors instead of their largest entries
-MANY = 20_000  # factors above which those of three and more variables are not symmetrised
-PATIENCE = 60  # cycles without improvement after which spare time is no longer used
-STALE = 10  # cycles without improvement after which the search starts afresh, to be fused with what was found before
-TRIED = 3  # ways to treat hard costs after which every second cycle uses the one that has done best
-HURRY = 0.3  # part of the remaining time that a cycle may take
-FREEZING = 0.6  # where labels freeze, in the units of Cycle.rho0
-FASTEST = 1.1  # growth of rho per iteration, however short the time
-DEAD_BAND = 1e-8  # squared change of a vector below which it stays
+BURST = 0.05  # seconds of iterations after which a step ends
+SAME_RHO = 10  # iterations between two changes of rho: a change invalidates everything that is cached
+SMALL = 20_000  # labels in all: up to this, BCD rounds the relaxed vectors themselves, otherwise their largest entries
+MANY = 20_000  # models of order three and more with more factors than this are not symmetrised by default
+PATIENCE = 60  # cycles in a row without a lower energy after which a run ends before its time limit
+STALE = 10  # cycles in a row without a lower energy after which a new search starts, to be fused with the old one
+TRIED = 3  # once so many ways of treating hard costs were tried, every second cycle uses the best of them
+HURRY = 0.3  # rho grows so fast that a cycle takes at most this part of the time that is left
+FREEZING = 0.6  # the rho, in the units of Cycle.rho0, at which labels no longer change
+FASTEST = 1.1  # largest factor by which rho grows in an iteration, however short the time is
+DEAD_BAND = 1e-8  # a vector that would change by less than this (squared distance) stays as it is
 
 
 @dataclass
@@ -100,7 +110,7 @@ class Run:
     cycle: Cycle | None = None
     engine: Engine | None = None  # of the present cycle
     full: Engine | None = None  # of the full model, kept until a coarse grid takes its place
-    square: np.ndarray | None = None  # of every pixel, in a coarse cycle
+    square: np.ndarray | None = None  # in a cycle on a coarse grid: the square to which every pixel belongs
     hard: tuple[float, bool] = (0.0, False)  # how the engine of the full model treats hard costs
     rho: float = 0.0
     pace: float = 0.0  # seconds of the last iteration
@@ -108,14 +118,14 @@ class Run:
     fresh: bool = True
     iteration: int = 0  # within the cycle
     total: int = 0
-    number: int = 0  # of the cycle
+    number: int = 0  # how many cycles have begun
     improved: int = 0  # number of the last cycle that lowered the lowest energy
     lowest: float = float("inf")
     stale: int = 0  # number of the last cycle that lowered the incumbent's energy
     aside: npt.NDArray[np.integer] | None = None  # the incumbent of the search before, while a fresh one runs
-    epoch: int = 0
+    epoch: int = 0  # how often the search has started afresh
     best: float = float("inf")  # smallest residual since the last change of rho, for the stall rule
-    since: int = 0
+    since: int = 0  # iteration at which that residual was reached
     waiting: Cycle | None = None  # while a pilot runs: the cycle that it is for
     frozen: dict[tuple[float, bool], float] = field(default_factory=dict)  # rho at the end of the pilots
     found: dict[tuple[float, bool], list[float]] = field(default_factory=dict)  # energies, by treatment of hard costs
@@ -275,7 +285,7 @@ class ADMM(Solver):
             dtype = np.float32 if self.precision == "single" else np.float64
             threads = run.context.threads
             if cycle.factor > 1:
-                run.full = run.engine = None  # a coarse grid beside the full one would be a quarter more
+                run.full = run.engine = None  # both grids together would need a quarter more memory
                 unary = graph.arrays.unary.reshape(graph.n, -1)
                 coarse = coarsen(_stencil(graph), unary, cycle.factor, cycle.offset)
                 run.square = coarse.square
@@ -345,7 +355,7 @@ class ADMM(Solver):
         fell = run.incumbent.offer(proposal)
         if over and run.graph.hard > 0.0:
             run.found.setdefault(run.hard, []).append(energy(run.graph, proposal))
-        del proposal  # before polishing needs the room
+        del proposal  # polishing needs the memory
         if over:
             if fell or run.stale == run.number or run.number == 1:
                 run.incumbent.polish()

@@ -25,18 +25,19 @@ from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.exact.network import narrow
 
-TIGHTEN = 20_000  # labels in all up to which clusters are added to tighten the bound
-PIXELS = 100_000  # labels in all up to which squares are added to the relaxation of a grid
-SQUARES = 8  # labels of a variable up to which these are tried, with tables of the fourth power
-FEW = 100  # variables up to which dense graphs are searched exactly with full weight
-TABU = 10_000  # labels in all up to which tabu search is tried, which scans them all at every step
-EXACT = 20_000  # labels in all up to which the exact search is tried
-FACTORS = 50_000  # factors up to which it is
-NARROW = (18.0, 20.0, 100_000)  # largest table and all tables of an elimination (log2), effort to find it
-ANNEAL = 100_000  # labels in all up to which single labels are annealed
-LARGE = 4_000_000  # labels in all from which methods run one after the other
-DENSE = 4  # factors per variable above which a graph counts as dense
-ENDLESS = 10**9  # cycles of a method that goes on until time is up
+# How large a model may be for a method to take part; "labels" are those of all variables together.
+TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
+PIXELS = 100_000  # labels, for srmp with the squares of a grid
+SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
+FEW = 100  # variables of a dense graph up to which the exact search has its full weight
+TABU = 10_000  # labels, for tabu search, which scans all of them at every step
+EXACT = 20_000  # labels, for the exact search
+FACTORS = 50_000  # factors, for the exact search
+NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
+ANNEAL = 100_000  # labels, for simulated annealing
+LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
+DENSE = 4  # a graph with more factors per variable than this is dense
+ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
 
 @dataclass(frozen=True)

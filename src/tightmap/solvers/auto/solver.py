@@ -1,6 +1,9 @@
 """auto: choose methods by the structure of the model, share the time among them, keep the best labelling and bound.
 
-The methods and their order are in ``plan``; this is how they share the time.
+    energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
+    next turn: the method with the least (handicap + seconds used so far) / weight
+
+The methods and their order are in plan.py; this is how they share the time.
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer, and the
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
@@ -36,13 +39,13 @@ from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-TURN = 0.02  # of the time limit
-PROBES = 0.2  # of the time limit, within which every method has its first turn
-HANDICAP = 0.02  # of the time limit, per place in the plan
-CLOSED = 0.02  # share of the gap to its own bound that a turn must close to count as a success
-RISE, FALL = 4.0, 4.0  # how far success and failure move a weight
-PATIENT = 0.08  # of the time limit, for a method in the middle of something
-SLOW = 1e-4  # share of the gap that has to be closed within the time limit for a method not to count as stuck
+TURN = 0.02  # length of a turn, as a part of the time limit
+PROBES = 0.2  # part of the time limit within which every method has its first turn
+HANDICAP = 0.02  # each place in the plan starts so much of the time limit behind the one before it
+CLOSED = 0.02  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
+RISE, FALL = 4.0, 4.0  # weights stay between 1 / FALL and RISE times what they are in the plan
+PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
+SLOW = 1e-4  # a method that would close less than this part of the gap within the time limit counts as stuck
 
 
 @dataclass

@@ -1,10 +1,16 @@
 """alpha-expansion (Boykov, Veksler and Zabih 2001): label by label, the best move that lets any variables switch to it.
 
-A move is a minimum cut; it considers exponentially many labellings at once and is exact when the tables are metrics
-(Potts, truncated linear).  The moves keep their dual variables, so that from the second sweep on a move costs only as
-much as there is left to change (graphcut/moves.py).  Where a table violates the triangle inequality the move is safely
-truncated: it can miss something, but never raises the energy.  ``nonmetric="qpbo"`` goes on with moves by roof duality,
-which need no truncation, once the truncated ones are exhausted.
+    x <- argmin E(x')  over all x' with x'_i = x_i or x'_i = alpha for every variable i,     for one alpha after another
+
+A move is a minimum cut; it considers exponentially many labellings at once and is exact when every pair of variables
+satisfies the triangle inequality (Potts, truncated linear and other metrics do),
+
+    theta_ij(x_i, x_j) + theta_ij(alpha, alpha) <= theta_ij(x_i, alpha) + theta_ij(alpha, x_j).
+
+The moves keep their dual variables, so that from the second sweep on a move costs only as much as there is left to
+change (graphcut/moves.py).  Where a table violates the inequality the move is safely truncated: it can miss something,
+but never raises the energy.  ``nonmetric="qpbo"`` goes on with moves by roof duality, which need no truncation, once
+the truncated ones are exhausted.
 
 The method stops when no label brings a strict improvement.  There are many such labellings; which one is reached
 depends on the start, the order of labels and the choice among equal cuts (benchmarks/graphcuts.md compares them).  By
@@ -37,10 +43,10 @@ from tightmap.runtime.memory import require
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds between two reports to the driver
-QPBO_WORK = 2_000_000  # labels times factors up to which "auto" continues with roof duality
-RESTART_SIZE = 200_000  # entries of all unaries up to which a second start is thought of by default
-EASY = 8  # it is made when the first one found less than one augmenting path in so many variables
+STEP = 0.1  # seconds of moves after which a step ends
+QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this product of labels and factors
+RESTART_SIZE = 200_000  # by default, only models with at most so many labels in all get a second start,
+EASY = 8  # and only when the first one needed fewer than one augmenting path for every EASY variables
 
 
 def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
@@ -85,8 +91,8 @@ class State:
     changed: int = 0  # variables that switched in this sweep
     news: bool = True  # the labels are not the ones that were last reported
     labels: Labels | None = None  # once the cuts are done and moves by roof duality go on
-    fused: int = 0
-    quiet: int = 0
+    fused: int = 0  # moves by roof duality that lowered the energy
+    quiet: int = 0  # moves by roof duality in a row that did not
     done: bool = False
     restart: bool | None = False  # a second start is still to come (None: if the first one was easy)
     first: Labels | None = None  # where the first start ended

@@ -1,9 +1,20 @@
 """FastPD: the primal-dual view of alpha-expansion, with its dual variables and their bounds.
 
-The moves are those of graphcut/moves.py: duals y, heights h and the invariant that makes the energy the sum of the
-heights of the current labels.  At the end the duals are a certificate: as messages they give a valid lower bound, and
-so does any multiple of them.  kappa = 1, kappa = 1/2 and dual fitting (kappa = d_min / (2 d_max), the
-factor by which the duals of a metric may have to shrink to become feasible) are tried and the best one is returned.
+Every edge (p, q) has duals y_pq(a) = -y_qp(a), one per label a, and every variable the heights
+
+    h_p(a) = theta_p(a) + sum_q y_pq(a).
+
+The move on label c lets the variables choose between x_p and c by a maximum flow whose terminal capacities are
+h_p(x_p) - h_p(c); the flow f becomes part of the duals, y_pq(c) <- y_pq(c) + f_pq - f_qp, and keeps the invariant
+y_pq(x_p) + y_qp(x_q) = theta_pq(x_p, x_q), which makes the energy the sum of the heights of the current labels
+(graphcut/moves.py).  At the end the duals are a certificate: as messages they give a valid lower bound, and so does any
+multiple kappa of them,
+
+    E(x) >= sum_p min_a [theta_p(a) + kappa sum_q y_pq(a)]
+            + sum_pq min_(a, b) [theta_pq(a, b) - kappa (y_pq(a) + y_qp(b))]          for every labelling x.
+
+kappa = 1, kappa = 1/2 and dual fitting (kappa = d_min / (2 d_max), the factor by which the duals of a metric may have
+to shrink to become feasible) are tried and the best one is returned.
 
 Reference: Komodakis, Tziritas and Paragios 2008.
 """

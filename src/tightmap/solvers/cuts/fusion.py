@@ -1,9 +1,14 @@
 """alpha-fusion for models of any order: expansion moves by roof duality.
 
+    x_i <- z_i where b_i = 1,   b = argmin over {0, 1}^n of E(labels z_i where b_i = 1, x_i elsewhere),
+
+where z is the labelling that is proposed.  The energy is a quadratic function of b (graphcut/quadratise.py), of which
+roof duality minimises as much as it can (graphcut/qpbo.py).
+
 For one label after the other the current labelling is fused with the constant one (variables without that label keep
-theirs).  Unlike a cut, roof duality needs nothing of the tables: what it labels is optimal, the rest stays as it is,
-and the energy never rises.  Factors of three and more variables are made quadratic (graphcut/quadratise.py).  Two kinds
-of proposals besides the constants help where labels are ordered or the start is poor: the labelling shifted by one up
+theirs).  Unlike a cut, roof duality needs nothing of the tables: what it labels is optimal, the rest keeps b_i = 0, and
+the energy never rises.  Factors of three and more variables are made quadratic by auxiliary variables.  Two kinds of
+proposals z besides the constants help where labels are ordered or the start is poor: the labelling shifted by one up
 and down, and the descent from random labels.
 
 Reference: Fix, Gruber, Boros and Zabih 2011; Ishikawa 2011.
@@ -27,7 +32,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds between two reports to the driver
+STEP = 0.1  # seconds of moves after which a step ends
 
 
 @dataclass
@@ -40,7 +45,7 @@ class State:
     proposals: int  # in one sweep
     position: int = 0
     quiet: int = 0  # proposals in a row that brought nothing
-    taken: int = 0
+    taken: int = 0  # proposals that lowered the energy
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,16 @@
 """QPBO for models whose variables all have two labels (roof duality, graphcut/qpbo.py).
 
-Submodular models (and those that become submodular by exchanging labels) are solved exactly by one maximum flow.  On
-others the flow gives the roof dual bound and labels that some optimum has; the rest is searched by improve moves, which
-fix one unlabelled variable after the other and follow the labels that this implies.  Factors of more than two variables
-are made quadratic first (graphcut/quadratise.py), with auxiliary variables.
+    minimise f(b) = constant + sum_i a_i b_i + sum_ij q_ij b_i b_j   over b in {0, 1}^n
+
+    roof dual: the largest constant c for which f = c + (non-negative multiples of literals and of products of two),
+    found by one maximum flow on a graph with two nodes per variable, b_i and 1 - b_i
+
+Submodular models (q_ij <= 0, and those that become so by exchanging labels) are solved exactly by that flow.  On others
+the flow gives the roof dual bound and labels that some optimum has; the rest is searched by improve moves, which fix
+one unlabelled variable after the other and follow the labels that this implies.  Factors of more than two variables are
+made quadratic first (graphcut/quadratise.py), with auxiliary variables.
+
+Reference: Boros and Hammer 2002.
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds of improve moves between two reports
+STEP = 0.1  # seconds of improve moves after which a step ends
 
 
 @dataclass
@@ -40,7 +47,7 @@ class State:
     bound: float = -np.inf
     unlabelled: int = 0
     todo: np.ndarray | None = None  # unlabelled variables of this round of improve moves
-    known: np.ndarray | None = None
+    known: np.ndarray | None = None  # labels that the flow has decided, -1 elsewhere
     rounds: int = 0
 
 

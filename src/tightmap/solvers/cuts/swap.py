@@ -1,5 +1,7 @@
 """alpha-beta swap: for every pair of labels, the best exchange among variables that have them.
 
+    x <- argmin E(x')  over all x' with x'_i in {a, b} where x_i is a or b, and x'_i = x_i elsewhere,   for all a, b
+
 A swap needs less than an expansion, theta(a, a) + theta(b, b) <= theta(a, b) + theta(b, a): every truncated difference
 qualifies, also the truncated quadratic, and the swap is a minimum cut (graphcut/swap.py).  Where a table violates even
 that, roof duality decides what it can and the other variables keep their labels.  The energy falls with every accepted
@@ -28,7 +30,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds between two reports to the driver
+STEP = 0.1  # seconds of moves after which a step ends
 
 
 @dataclass
@@ -36,7 +38,7 @@ class State:
     graph: Graph
     context: Context
     moves: Swaps
-    before: int = 0  # swaps before this sweep
+    before: int = 0  # swaps that had lowered the energy when this sweep began
     undecided: int = 0  # choices that roof duality left open
 
 
@@ -54,7 +56,7 @@ class Swap(Solver):
         elif init.relaxed is not None:
             labels = round_and_descend(graph, init.relaxed, context)
         else:
-            # lower energies in less time than from the cheapest unaries as they are
+            # descent first: lower energies in less time than from the labels of the cheapest unaries themselves
             labels = local_minimum(graph, unary_argmin(graph), context)
         return State(graph, context, Swaps(pair_model(graph), labels))
 

@@ -11,8 +11,8 @@ from tightmap.solvers.exact.search import CLOSED, FULL, Tree, burst, cost_of
 from tightmap.solvers.exact.spread import spread
 from tightmap.solvers.exact.store import Ints, Net, State, undo
 
-PASSES = 200  # of message passing at the root, at most
-STALL = 10  # passes over which the bound has to gain a thousandth of the gap
+PASSES = 200  # most passes of message passing at the root
+STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
 
 
 def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
@@ -26,7 +26,8 @@ def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
     wides = [s for s in scopes if len(s) > 2]
     at, row = 1 + int(off[-1]) + n, 0  # where the shifts start; where the next table starts
     tables: list[Table] = []
-    leaving: list[list[tuple[int, int, int, int, int]]] = [[] for _ in variables]  # other, row, shift, function, side
+    # arcs that leave each variable: other end, start of the table, start of the shifts, function, which side of it
+    leaving: list[list[tuple[int, int, int, int, int]]] = [[] for _ in variables]
     for e, pair in enumerate(pairs):
         i, j = place[pair[0]], place[pair[1]]
         table = network.functions[pair]
@@ -103,7 +104,7 @@ class Component:
         self.passes = 0
         self.gains: list[int] = []
         self.rooted = self.closed = False
-        self.known = -1  # solutions at the time of the last propagation at the root
+        self.known = -1  # how many better labellings had been found when the root was last made consistent
         if labels is not None:
             self.offer(labels)
 

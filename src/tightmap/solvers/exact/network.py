@@ -29,10 +29,10 @@ from tightmap.factors.tabulate import all_tables
 from tightmap.graph.graph import Graph
 
 Table = npt.NDArray[np.int64]
-BITS = 60  # of the largest sum of costs
-INTEGRAL = 2.0**50  # costs up to this size are examined for being whole numbers
-TIE = 1e-12  # of the distance from base to upper bound: closer labellings count as equal where costs are not whole
-FINE = 12  # bits below the quantum of a model that has one
+BITS = 60  # the largest sum of costs has at most so many bits
+INTEGRAL = 2.0**50  # models whose costs reach further are not examined for being whole numbers
+TIE = 1e-12  # where costs are not whole, labellings closer than this part of (upper bound - base) count as equal
+FINE = 12  # where costs are multiples of a quantum, a unit is up to so many bits smaller than the quantum
 
 
 @dataclass
@@ -211,7 +211,7 @@ def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float)
 
 
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
-    kept = table[table <= room * (1.0 + 1e-9)]  # the costs of the labelling that the bound comes from included
+    kept = table[table <= room * (1.0 + 1e-9)]  # with the costs of the labelling whose energy is the upper bound
     return bool((kept == np.rint(kept)).all())
 
 

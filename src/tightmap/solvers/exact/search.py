@@ -51,10 +51,10 @@ from tightmap.solvers.exact.store import (
     undo,
 )
 
-LARGEST_BURST = 10_000  # backtracks
-SPLIT = 10  # labels above which a domain is halved instead of one label being tried
+LARGEST_BURST = 10_000  # most backtracks of a burst
+SPLIT = 10  # a domain of more labels is halved instead of trying one label
 IS, IS_NOT, IS_AT_MOST, IS_ABOVE = range(4)
-CLOSED, PAUSED, FULL = 0, 1, 2  # nothing is open any more; a burst ended; there is no room for another one
+CLOSED, PAUSED, FULL = 0, 1, 2  # how a burst ends: nothing is open any more; others are open; no room for more nodes
 
 
 class Tree(NamedTuple):

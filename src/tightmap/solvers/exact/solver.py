@@ -1,10 +1,23 @@
 """exact: branch and bound that ends with a proof, and that can be stopped at any time with a labelling and a bound.
 
-    1. the graph becomes whole numbers, relative to a first labelling (exact_model.py);
+The energy is kept as a constant, unary costs and functions, none of them negative, in whole numbers:
+
+    E(x) >= base + [c0 + sum_i c_i(x_i) + sum_A c_A(x_A)] / scale - allowance      (equal where all costs are whole)
+
+Moves of cost between functions, variables and c0 leave this sum as it is and raise c0, which is a lower bound:
+
+    project   c_A(x_A) -= d(x_i),  c_i(x_i) += d(x_i),   d(x_i) = minimum of c_A over its other variables
+    extend    the same with d(x_i) < 0, as long as no c_i becomes negative
+    settle    c_i -= d,  c0 += d,                        d = minimum of c_i
+
+A label a with c0 + c_i(a) >= cost of the best labelling is removed, and the search branches on "x_i is a" and "x_i is
+not a".  The least c0 of all open nodes bounds the whole model.
+
+    1. the graph becomes whole numbers, relative to a first labelling (network.py);
     2. where all tables of bucket elimination stay small that is the whole solution; otherwise variables with few
        neighbours are eliminated and the rest falls into connected components;
-    3. each component gets a good dual bound by message passing (exact_spread.py) and is searched best-first with
-       depth-first bursts (exact_search.py) under soft arc consistency (exact_consistency.py, exact_wide.py).
+    3. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
+       bursts (search.py) under soft arc consistency (consistency.py, wide.py).
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
 integers, so that a proof does not depend on rounding; what converting the costs may lose is subtracted.
@@ -36,11 +49,11 @@ from tightmap.solvers.exact.network import (
     table_entries,
 )
 
-ENTRIES = 1_000_000  # of one table
-TOTAL = 50_000_000  # of all tables
-WORK = 20_000_000  # entries of tables looked at in one step, about a tenth of a second
-EFFORT = 20_000_000  # looks at pairs of neighbours while an order of elimination is sought
-TABLES = 64.0  # total entries of the tables of bucket elimination, relative to the largest one that is allowed
+ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
+TOTAL = 50_000_000  # so is one whose tables have more entries together
+WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
+EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
+TABLES = 64.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
 
 
 @dataclass
@@ -52,7 +65,7 @@ class State:
     network: Network | None = None
     order: list[int] | None = None  # of a complete elimination: what is still to do
     parts: list[Component] | None = None
-    turn: int = 0
+    turn: int = 0  # which component is searched next
     bound: float = -np.inf
     done: bool = False
     found: list[int] = field(default_factory=list)  # best cost of every component at the last report

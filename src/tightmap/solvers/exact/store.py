@@ -16,15 +16,15 @@ from tightmap.runtime.compiled import compiled, lean
 
 Ints = npt.NDArray[np.int64]
 
-# counters
+# State.number: places of the counters
 LEVEL, TOP, UPPER, WORK, CULPRIT, LAST, NODES, BACKTRACKS, SOLUTIONS, USED, OPEN, LIMIT, REPLAYED, GRAIN = range(14)
 OFF, ARCS, NEAR = 0, 1, 2  # columns of Net.node
 TO, ROW, SHIFT, BACK, PAIR = 0, 1, 2, 3, 4  # columns of Net.arc
 ARC, DIRECTED, EXIST, RAISED, LOOSE = 0, 1, 2, 3, 4  # rows of State.flag
 GOOD, BEST, TRIAL = 0, 1, 2  # rows of State.pick
-ROUNDS = 100  # of one propagation: any state is sound, so that this may be cut short
-WIDE = 20_000  # tuples of living labels up to which a wide function is looked at
-HUGE = np.int64(1) << 62
+ROUNDS = 100  # most rounds of one propagation; it may stop anywhere, because every state on the way is sound
+WIDE = 20_000  # a function of three or more variables is left alone while more tuples of its labels are alive
+HUGE = np.int64(1) << 62  # larger than every cost
 
 
 class Net(NamedTuple):
@@ -43,11 +43,11 @@ class State(NamedTuple):
     """All that changes.  ``value`` holds c0, then the unaries, then the sizes of the domains, then the shifts."""
 
     value: Ints
-    stamp: Ints
+    stamp: Ints  # level at which a number was last noted on the trail
     trail: Ints  # (., 2) place and old number
     number: Ints  # the counters
     domain: npt.NDArray[np.int32]  # (2, labels): living labels of a variable first; where a label stands
-    flag: npt.NDArray[np.uint8]  # (5, n) what waits: see above
+    flag: npt.NDArray[np.uint8]  # (5, n) which consistencies of a variable have to be looked at again
     support: npt.NDArray[np.int32]  # per shift of an arc: the partner that had cost 0
     pick: Ints  # (3, n) label with existential support, best labelling, scratch
     weight: npt.NDArray[np.float64]  # conflicts per function: pairs, then wide ones

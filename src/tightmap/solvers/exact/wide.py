@@ -113,6 +113,6 @@ def gather(net, s, f, extend):
                 total += value[1 + o + domain[o + h]]
         else:
             total = before[p] + 1
-        if total > before[p]:  # what only came back is no news
+        if total > before[p]:  # the variable has gained; getting back what it had extended is no change
             s.number[CULPRIT] = len(net.arc) // 2 + f
             raised(s, i)

@@ -8,7 +8,7 @@ from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import grid_width
 
-MOST_CLUSTERS = 2_000_000
+MOST_CLUSTERS = 2_000_000  # pairs; a model that would need more is refused
 
 
 def square_clusters(graph: Graph) -> list[tuple[int, ...]]:

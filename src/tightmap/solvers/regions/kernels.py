@@ -2,7 +2,7 @@
 
 Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).
 
-The kernels are lean (see compiled.py): neither they nor the factor kernels they call allocate anything.
+The kernels are lean (see runtime/compiled.py): neither they nor the factor kernels they call allocate anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tightmap.solvers.regions.cluster_kernels import (
 )
 from tightmap.solvers.regions.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
 
-BLOCK = 512  # regions per partial sum of a bound
+BLOCK = 512  # minima of so many regions are added up to one partial sum of a bound
 FORWARD, BACKWARD, AHEAD, BACK, BOUND = 0, 1, 2, 3, 4  # actions of ``work``
 
 
@@ -34,13 +34,13 @@ class Buffers(NamedTuple):
     table: FloatArray  # of a region
     vector: FloatArray  # a message
     work: FloatArray  # of the factor kernels
-    held: FloatArray  # messages of a factor with the labels that are ruled out at +inf
+    held: FloatArray  # messages of a factor, +inf for labels that are ruled out
     chosen: IntArray  # table indices, or starts of messages
 
 
 def make_buffers(regions: Regions) -> Buffers:
     largest = max(regions.vector, regions.scratch)
-    table = max(regions.table + LARGEST_ARITY, 7 * largest)  # 7: the pairs of a square and two rows
+    table = max(regions.table + LARGEST_ARITY, 7 * largest)  # a square needs room for its six pairs and two rows
     order, labels = regions.graph.order, regions.graph.max_labels
     return Buffers(
         np.empty(table),
@@ -63,7 +63,7 @@ def fill(g, d, r, neg, skip, table):
     elif mode == TABLE:
         f = r - len(g.cards)
         w = g.weight[f]
-        if g.kind[f] == POTTS:  # the two most frequent kinds are spelt out: a call costs as much as sixteen entries
+        if g.kind[f] == POTTS:  # the two most frequent kinds are written out: a call takes as long as sixteen entries
             c = g.cards[g.scope[g.scope_start[f] + 1]]
             for x in range(size):
                 table[x] = w

@@ -1,4 +1,4 @@
-"""Carrying messages from one region graph of a model to another, and to and from the plain form of energy.py."""
+"""Messages are carried from one region graph of a model to another, and to and from the form of energy/energies.py."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _push(cards, d, out, sources, targets, starts, messages, digits):
 
 
 def from_plain(regions: Regions, messages: FloatArray) -> FloatArray:
-    """Negated messages of a region graph from messages to variables in the layout of energy.message_offsets."""
+    """Negated messages of a region graph from messages to variables in the layout of energies.message_offsets."""
     if regions.plain:
         return -messages
     return carry(build_regions(regions.graph, "minimal"), -messages, regions)

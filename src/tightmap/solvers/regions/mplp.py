@@ -1,10 +1,22 @@
-"""MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (Sontag et al. 2008).
+"""MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (Globerson and Jaakkola 2007; Sontag
+et al. 2008, 2012).
 
-MPLP ascends the dual of the linear relaxation block by block: a factor takes the beliefs of its variables and gives
-them back in equal shares.  The bound never falls; it is that of the local polytope at best.
+    maximise over messages m   sum_i min b_i + sum_A min [theta_A - sum_j m_{A->j}],     b_i = theta_i + sum_A m_{A->i}
 
-MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets of pairs, and where there are none
-left frustrated cycles, triangulated; until the bound meets the energy.  The clusters send messages to their pairs.
+MPLP ascends this dual of the linear relaxation block by block: a factor A takes the beliefs of its variables and gives
+them back in equal shares.  For all variables j of A at once,
+
+    u_j = b_j - m_{A->j},     t(x_A) = theta_A(x_A) + sum_j u_j(x_j)
+    b_j <- (1 / |A|) min over the other variables of A of t,     m_{A->j} <- b_j - u_j
+
+The bound never falls; it is that of the local polytope at best, and coordinate ascent may stop below it.
+
+MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets of pairs, by
+
+    gain(i, j, k) = min_x (b_ij + b_ik + b_jk) - min b_ij - min b_ik - min b_jk >= 0     (tighten.py),
+
+and where there are none left frustrated cycles, triangulated; until the bound meets the energy.  The clusters cost
+nothing themselves and send messages to their pairs by the same update.
 """
 
 from __future__ import annotations
@@ -25,7 +37,7 @@ from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions.srmp import SrmpRun
 
-EARLY = 4  # iterations at the beginning in which every labelling is rounded
+EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
 
 
 @dataclass

@@ -12,7 +12,7 @@ from tightmap.solvers.regions.mplp_kernels import belief_offsets, block_entries,
 from tightmap.solvers.regions.regions import Regions
 from tightmap.solvers.regions.run import Run
 
-REFRESH = 10  # iterations after which beliefs are computed anew
+REFRESH = 10  # iterations after which beliefs are computed from the messages again: rounding errors add up
 
 
 class MplpRun(Run):

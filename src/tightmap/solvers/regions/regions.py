@@ -9,7 +9,7 @@ energy is
 
 so the sum of the minima of the brackets is a lower bound.  All messages live in one flat vector of *negated* entries
 (the kernels of factors/ then read them in place).  With edges to variables only, its layout is that of
-``energy.message_offsets``.
+``energies.message_offsets``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import check_time
 
 NODE, STRUCT, TABLE, ZERO, TRIPLET, SQUARE = 0, 1, 2, 3, 4, 5  # how a region computes: see Dag.mode
-LARGEST_TABLE = 1 << 16  # entries; factors beyond keep to singleton messages, whose kernels need no table
-LARGEST_ARITY = 7
+LARGEST_TABLE = 1 << 16  # factors with more entries send to variables only: the kernels for that need no table
+LARGEST_ARITY = 7  # the same for factors of more variables
 
 
 class Dag(NamedTuple):
@@ -54,9 +54,9 @@ class Dag(NamedTuple):
     forward: npt.NDArray[np.uint8]  # (E,) the edge takes its share in a forward pass (and is sent in a backward pass)
     backward: npt.NDArray[np.uint8]  # (E,) the other way round
     counted: npt.NDArray[np.uint8]  # (E,) the minimum of the source counts when the edge is sent in a backward pass
-    region_counted: npt.NDArray[np.uint8]  # (R,)
-    weight_forward: FloatArray  # (R,)
-    weight_backward: FloatArray  # (R,)
+    region_counted: npt.NDArray[np.uint8]  # (R,) the minimum of the region itself counts in a backward pass
+    weight_forward: FloatArray  # (R,) into how many shares a visit divides its sum in a forward pass
+    weight_backward: FloatArray  # (R,) the same in a backward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Regions:
     table: int  # entries of scratch for the largest table
     vector: int  # entries of scratch for the largest message
     scratch: int  # entries of scratch for the factor kernels
-    plain: bool  # messages to variables only: the layout is that of energy.message_offsets
+    plain: bool  # messages to variables only: the layout is that of energies.message_offsets
 
     def scope(self, region: int) -> npt.NDArray[np.int32]:
         d = self.dag
@@ -145,7 +145,7 @@ def _find_edges(
     sources, targets = [], []
     whole = (sizes <= LARGEST_TABLE) & (arity <= LARGEST_ARITY)
     wide = (arity >= 3) & ((region >= n + m) | (whole & (edges == "full")))
-    # arities and sorted scopes
+    # regions that can be parts of others, by arity and sorted scope
     index: dict[int, _Index] = {}
     for k in np.unique(arity[(arity >= 2) & whole]):
         ids = np.flatnonzero((arity == k) & whole)

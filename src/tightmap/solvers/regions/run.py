@@ -27,9 +27,9 @@ from tightmap.solvers.regions.messages import carry, from_plain, to_plain
 from tightmap.solvers.regions.regions import Regions, build_regions
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
-STEP = 0.1  # seconds of work in a step
-GRACE = 0.2  # seconds that the last bound may take when time is up
-SPAN = 10  # iterations over which the bound has to gain
+STEP = 0.1  # seconds of work after which a step ends
+GRACE = 0.2  # seconds that computing the last bound may take after the time limit
+SPAN = 10  # the method has converged when the bound gains next to nothing in so many iterations
 
 
 class Run(ABC):

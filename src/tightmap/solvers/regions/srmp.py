@@ -1,12 +1,20 @@
 """SRMP: sequential reweighted message passing on the region graph, for factors of any order (Kolmogorov 2015).
 
-    maximise over messages  sum over regions of the minimum of the reparametrised region  (a lower bound of the energy)
+    maximise over messages m   sum over regions B of min [theta_B + sum_{A->B} m_{A->B} - sum_{B->C} m_{B->C}],
 
-Variables, and the factors that other factors send messages to, are visited in order and back again.  A visit collects
-the min-marginals of all regions around and shares the sum out over those that come later.  The bound never falls.  With
-``edges="minimal"`` it is that of the local polytope at best; with ``"full"`` factors exchange messages with the factors
-inside them, which is tighter; ``clusters`` adds zero factors for more of the same.  On pairwise models without clusters
-the method is TRW-S.
+a lower bound of the energy.  Regions are the variables, the factors and added clusters; a region sends messages to
+regions inside it.  Variables, and the factors that other factors send messages to, are visited in order and back again.
+A visit of B takes the min-marginals of those regions A around it that an earlier visit has changed, and shares the sum
+out over those that a later visit reads:
+
+    m_{A->B}(x_B) <- min over the rest of x_A of [theta_A + messages into A - messages of A to others than B],
+                     less its minimum
+    bracket = theta_B + sum_A m_{A->B} - sum_C m_{B->C}
+    m_{A->B} <- m_{A->B} - bracket / w_B,     w_B by how many regions are earlier and later (regions.py)
+
+The bound never falls.  With ``edges="minimal"`` it is that of the local polytope at best; with ``"full"`` factors
+exchange messages with the factors inside them, which is tighter; ``clusters`` adds zero factors for more of the same.
+On pairwise models without clusters the method is TRW-S.
 """
 
 from __future__ import annotations
@@ -31,9 +39,9 @@ from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
 
-STALLED = 1e-4  # relative gain of 10 iterations below which clusters are added
-SETTLE = 5  # iterations of MPLP before clusters are chosen
-EARLY = 4  # iterations at the beginning in which every labelling is rounded
+STALLED = 1e-4  # clusters are added when 10 iterations raise the bound by less than this part of it
+SETTLE = 5  # iterations of MPLP that are made before clusters are scored
+EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
 
 
 @dataclass
@@ -124,7 +132,8 @@ class SRMP(Solver):
         if self.clusters == "none":
             yield from iterate(run, pace, last=True)
             return
-        few = 10 if self.clusters == "pairs" else None  # a table of a triple costs no more with its pairs than without
+        # pairs are added after ten iterations: factors of three variables cost no more when they send messages to pairs
+        few = 10 if self.clusters == "pairs" else None
         yield from iterate(run, replace(pace, tolerance=max(self.tolerance, STALLED)), few)
         graph = run.regions.graph
         added = square_clusters(graph) if self.clusters == "squares" else pair_clusters(graph)

@@ -23,9 +23,9 @@ from tightmap.runtime.compiled import compiled, lean
 from tightmap.solvers.regions.kernels import reparametrised
 from tightmap.solvers.regions.regions import Regions
 
-WORK = 200_000_000  # table entries that one search may look at
-MOST_TRIANGLES = 4_000_000
-LONGEST = 64  # nodes of a cycle
+WORK = 200_000_000  # a search for triplets ends after it has looked at so many table entries
+MOST_TRIANGLES = 4_000_000  # no more triangles are listed
+LONGEST = 64  # longer cycles are passed over
 
 
 class Pairs(NamedTuple):
@@ -143,7 +143,7 @@ def best_triplets(
     order = np.lexsort((pairs.ends[:, 1], pairs.ends[:, 0]))
     unique = np.ones(len(order), dtype=bool)
     unique[1:] = (np.diff(pairs.ends[order], axis=0) != 0).any(axis=1)
-    order = order[unique]  # parallel factors on one pair: the first stands for them
+    order = order[unique]  # of several regions on one pair only the first counts
     both = np.concatenate((pairs.ends[order], pairs.ends[order][:, ::-1]))
     owner = np.concatenate((order, order))
     by = np.lexsort((both[:, 1], both[:, 0]))

@@ -1,11 +1,16 @@
-"""Convex quadratic relaxation of a pairwise model (Ravikumar and Lafferty; paper supplement B), with a certified bound.
+"""Convex quadratic relaxation of a pairwise model (Ravikumar and Lafferty; paper supplement B.2), with a bound.
 
-    E_cqp(x) = E(x) - sum_i d_i' x_i + sum_i x_i' diag(d_i) x_i,     d_i(s) = 1/2 sum_(j, t) |f_ij(s, t)|
+    minimise E_cqp(x) = E(x) - sum_i d_i' x_i + sum_i x_i' diag(d_i) x_i   over the product of the simplices,
 
-equals E at labellings, and diagonal dominance makes it convex.  Costs of one variable can be moved between a table and
-its unaries without changing E on the simplices, and d only has to dominate what is left in the table: the smaller that
-is, the closer the relaxation stays to E.  Medians of rows and columns leave least: a Potts table becomes -w on its
-diagonal and d = w / 2 whatever the number of labels, where the table as it stands asks for (labels - 1) w / 2.
+    d_i(s) = 1/2 sum_(j, t) |f_ij(s, t)|,   g = gradient of E_cqp at x
+    s = projection of x - beta g on the simplices, or s_i = e_(argmin g_i) (Frank-Wolfe, as in the paper)
+    x <- x + alpha (s - x),   alpha in [0, 1] from E_cqp(x + alpha r) = A' alpha^2 + B' alpha + C'
+
+E_cqp equals E at labellings, and diagonal dominance makes it convex.  Costs of one variable can be moved between a
+table and its unaries without changing E on the simplices, and d only has to dominate what is left in the table: the
+smaller that is, the closer the relaxation stays to E.  Medians of rows and columns leave least: a Potts table becomes
+-w on its diagonal and d = w / 2 whatever the number of labels, where the table as it stands asks for
+(labels - 1) w / 2.
 
 For convex F every point gives a bound, F(y) >= F(x) + <grad F(x), y - x> for all y, whose minimum over the simplices is
 F(x) minus the Frank-Wolfe gap.  It is evaluated in float64 with an allowance for rounding, so the method proves a bound
@@ -38,10 +43,10 @@ from tightmap.solvers.relaxed.descent import PAIRWISE, PLAIN, PROJECTED, REFRESH
 from tightmap.solvers.relaxed.multistart import Relaxed, check_search
 
 STEPS = {"plain": PLAIN, "pairwise": PAIRWISE, "projected": PROJECTED}
-POLISH = 3  # rounds of row and column medians
-CHUNK = 4_000_000  # table entries in memory at a time
-PATIENCE = 0.2  # part of the time limit that may go into medians
-GRACE = 0.2  # seconds that the last bound may take when time is up
+POLISH = 3  # how often the medians of rows, then of columns, are taken off a table
+CHUNK = 4_000_000  # most table entries that are in memory at a time
+PATIENCE = 0.2  # no more medians are taken after this part of the time limit
+GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 
 
 def _dominating(tables: Vector, patient: Callable[[], bool]) -> tuple[Vector, Vector]:
@@ -130,14 +135,15 @@ def convex_diagonal(g: Arrays, context: Context | None = None) -> tuple[Vector, 
             check_time(context)
             kinds, smooth = g.kind[first[some]], np.isin(g.kind[first[some]], (LINEAR, QUADRATIC))
             halves: tuple[Vector, Vector]
-            if smooth.all() and shape[0] * shape[1] > CHUNK:  # one table, and that too large to look at
+            if smooth.all() and shape[0] * shape[1] > CHUNK:  # a single table that is too large to be written out
                 limit = float(g.params[g.param[first[some[0]]]])
                 sums = _difference_sums(int(kinds[0]), limit, shape)
                 halves, largest = (sums[0][None], sums[1][None]), np.array([limit])
             else:
                 tables = _tables(g, first[some], shape)
                 halves, largest = _dominating(tables, patient), np.abs(tables).max(axis=(1, 2))
-            largest[smooth] = np.maximum(largest[smooth], float(max(shape)) ** 2)  # prefix sums of t^2 x
+            # the kernels of label differences form prefix sums of t^2 x(t), which are larger than the costs
+            largest[smooth] = np.maximum(largest[smooth], float(max(shape)) ** 2)
             place = np.full(len(first), -1)
             place[some] = np.arange(len(some))
             mine = np.flatnonzero(place[group] >= 0)
@@ -173,7 +179,7 @@ def convex_bound(graph: Graph, arrays: Arrays, d: Vector, size: Vector, x: Vecto
     low = np.minimum.reduceat(grad, at)
     quadratic = 0.5 * np.add.reduceat((grad - arrays.unary + d) * x, at)
     raw = math.fsum((graph.constant, *low.tolist(), *(-quadratic).tolist()))
-    # what every derivative is made of, how many roundings it went through, and how far x is off its simplex
+    # per variable: the size of the terms of a derivative, the number of roundings, and how far x is off its simplex
     parts = np.maximum.reduceat(np.abs(arrays.unary), at) + size + 3.0 * np.maximum.reduceat(d, at)
     terms = np.zeros(graph.n)
     other = arrays.cards[arrays.scope.reshape(-1, 2)[:, ::-1]].astype(np.float64)

@@ -2,9 +2,9 @@
 
     minimise F(x) = E(x) + sum_i ( x_i' D_i x_i - d_i' x_i )   over the product of simplices,   D_i = diag(d_i),
 
-with d = 0 for the tight relaxation (paper §3) and the d of ``cqp.py`` for the convex one.  ``Descent`` owns a point
-with its gradient and its value, makes one iteration at a time, and says when it has converged: the Frank-Wolfe gap
-sum_i <g_i, x_i> - min g_i is zero exactly at stationary points.
+with d = 0 for the tight relaxation (paper §3 and §4.1) and the d of ``cqp.py`` for the convex one (supplement B.2).
+``Descent`` owns a point with its gradient and its value, makes one iteration at a time, and says when it has converged:
+the Frank-Wolfe gap sum_i <g_i, x_i> - min g_i is zero exactly at stationary points.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tightmap.solvers.relaxed.line_search import Segment, quadratic, sample_poin
 
 PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
 REFRESH = 100  # iterations after which gradient and value are computed afresh, so that rounding errors do not add up
-STALL_SPAN, STALL_SIZE = 10, 1e-9  # converged when the value falls by less than this part of itself over the span
-SMALL = 1 << 16  # entries of x below which one thread is quicker than two
-BETA_RANGE = 1e3  # spectral steps stay within this factor of 1 / scale
+STALL_SPAN, STALL_SIZE = 10, 1e-9  # converged when so many iterations lower the value by less than this part of it
+SMALL = 1 << 16  # vectors x of fewer entries are handled by one thread, which is then quicker than two
+BETA_RANGE = 1e3  # lengths of gradient steps stay between 1 / (this * scale) and this / scale
 
 
 class Descent:

@@ -1,9 +1,13 @@
-"""The Frank-Wolfe algorithm on the tight relaxation (paper §3, Algorithm 3).
+"""The Frank-Wolfe algorithm on the tight relaxation (paper §4.1, Algorithm 3; supplement B.1).
 
-    s_i = e_(argmin g_i),   x <- x + alpha (s - x),   alpha by exact line search on [0, 1].
+    minimise E(x) over the product of the simplices,   g = gradient of E at x   (g_i is the c_i of eq. 14)
+
+    s = argmin over the simplices of <g, s>:   s_i = e_(argmin g_i) for every variable       (Algorithm 3, step 2)
+    x <- x + alpha (s - x),   alpha = argmin over [0, 1] of E(x + alpha (s - x))             (eq. 17, line_search.py)
 
 Limit points are stationary (Proposition 2).  ``steps="pairwise"`` moves the mass of one label to the best one, variable
-by variable, instead of shrinking all labels alike: a label is given up in one step.
+by variable, instead of shrinking all labels alike: a label is given up in one step.  Every start ends with rounding by
+block coordinate descent.
 """
 
 from __future__ import annotations

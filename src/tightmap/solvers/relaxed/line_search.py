@@ -1,4 +1,4 @@
-"""Exact line search for multilinear energies of any order (paper §3, supplement B).
+"""Exact line search for multilinear energies of any order (paper eq. 17, supplement B.1).
 
 Along a segment, p(alpha) = E(x + alpha r) - E(x) is a polynomial of degree at most D, the order of the model:
 

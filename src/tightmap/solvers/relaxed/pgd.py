@@ -1,10 +1,13 @@
-"""Projected gradient descent on the tight relaxation (paper §3, Algorithm 2).
+"""Projected gradient descent on the tight relaxation (paper §4.1, Algorithm 2; supplement B.1).
 
-    s = projection of x - beta g on the simplices,   x <- x + alpha (s - x),   alpha by exact line search on [0, 1].
+    minimise E(x) over the product of the simplices,   g = gradient of E at x   (g_i is the c_i of eq. 14)
+
+    s = argmin over the simplices of |x - beta g - s|^2, a projection for every variable     (eq. 16, moves/simplex.py)
+    x <- x + alpha (s - x),   alpha = argmin over [0, 1] of E(x + alpha (s - x))             (eq. 17, line_search.py)
 
 Limit points are stationary (Proposition 2).  The paper uses beta = 1 on potentials scaled to [-1, 1]; here the length
 is the spectral one of Barzilai and Borwein, <dx, dx> / <dx, dg>, which adapts to the model, and "fixed" is the paper's,
-in units of the typical range of the gradient.
+in units of the typical range of the gradient.  Every start ends with rounding by block coordinate descent.
 """
 
 from __future__ import annotations

@@ -24,11 +24,11 @@ from tightmap.moves.simplex import simplex_threshold
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 
-BLOCK = 512
+BLOCK = 512  # variables, or factors, per block: threads share blocks, and every block has its own sums
 PLAIN, PAIRWISE, PROJECTED = 0, 1, 2  # rules for the direction
 
-SNAP = 1e-9  # a variable this close to where it is heading arrives
-STILL = 1e-13  # smaller directions are rounding errors
+SNAP = 1e-9  # a variable that is this close to where its direction leads makes the whole step
+STILL = 1e-13  # a direction whose entries are all smaller than this is a rounding error
 
 
 @lean

@@ -1,13 +1,16 @@
 """Simulated annealing of single labels with kept costs: the plain method, fast enough to be a strong one.
 
-A sweep proposes, for every variable, as many random labels as it has others; a proposal that costs d is accepted with
-probability min(1, exp(-d / T)) (Metropolis).  All costs are kept (solvers/kept_costs.py), so that a proposal that is
-refused, at low temperatures nearly every one, costs a few nanoseconds whatever the order and the degree.
+    propose a random other label s for variable i;   d = E(x with x_i = s) - E(x)
+    x_i <- s with probability min(1, exp(-d / T)) (Metropolis);   T falls by a constant factor from sweep to sweep
+
+A sweep proposes, for every variable, as many random labels as it has others.  The costs of all labels are kept up to
+date (moves/kept_costs.py), so that a proposal that is refused, at low temperatures nearly every one, costs a few
+nanoseconds whatever the order and the degree.
 
 A cycle cools geometrically to a twentieth of its first temperature, ends with descent, and is fused region by region
-into the best labelling (graphcut/components.py).  Cycles become longer and longer, so that the time there is decides
-how slowly the last one cools; their first temperatures go round a few multiples of the typical cost of changing one
-label, the hot ones from where the last cycle ended, the gentle ones around the best labelling.
+into the best labelling (moves/components.py).  Cycles become longer and longer, so that the time there is decides how
+slowly the last one cools; their first temperatures go round a few multiples of the typical cost of changing one label,
+the hot ones from where the last cycle ended, the gentle ones around the best labelling.
 
 Any order, any kind of factor.  Best on dense or irregular models with many local minima: spin glasses in three
 dimensions, colouring, weighted CSP, MaxSAT.  There is no bound; ``auto`` adds it.
@@ -34,11 +37,11 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
-WORK = 3_000_000  # proposals of an iteration
-HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures, in typical changes
-GENTLE = 0.25  # up to this one a cycle starts from the best labelling
+WORK = 3_000_000  # about so many proposals make one iteration
+HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of changing one label
+GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
 COLD = 0.05  # last temperature of a cycle, relative to its first
-GROWTH = 1.3  # of the length of a cycle
+GROWTH = 1.3  # every cycle has so many times the sweeps of the one before
 
 
 @lean
@@ -82,18 +85,18 @@ class State:
     graph: Graph
     context: Context
     random: np.ndarray
-    hot: float
+    hot: float  # typical cost of changing one label, the unit of temperatures
     labels: Labels
     cost: Vector
     walk: Labels  # the best labelling of the present cycle
-    value: Vector
+    value: Vector  # energy of the present labels, lowest energy at the end of a sweep of this cycle
     best: Labels
     best_energy: float
     cycle: int = -1
-    left: int = 0  # sweeps of the present cycle
-    sweeps: int = 0  # in all of it
-    chunk: int = 0  # of them, in the present iteration
-    variable: int = 0  # with which the present sweep goes on
+    left: int = 0  # sweeps that are left of the present cycle
+    sweeps: int = 0  # of the present cycle, those that were made included
+    chunk: int = 0  # sweeps that are left of the present iteration
+    variable: int = 0  # where the present sweep goes on
     temperature: float = 0.0
 
 
@@ -145,7 +148,7 @@ class Annealing(Solver):
         if heat <= GENTLE:
             state.labels = state.best.copy()
         state.walk = state.labels.copy()
-        initial_costs(state.graph.arrays, state.labels, state.cost)  # rounding drifts no further
+        initial_costs(state.graph.arrays, state.labels, state.cost)  # afresh: rounding errors have added up
         state.value[0] = energy(state.graph, state.labels)
         state.value[1] = np.inf
         state.temperature = heat * state.hot

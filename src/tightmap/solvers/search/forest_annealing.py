@@ -1,13 +1,16 @@
 """Forest annealing: exact minimisation of random forests under noise that is slowly taken away.
 
+    x_F <- argmin over x_F of E(x_F, x_rest) + sum of G_i(x_i) over i in F,   F = random induced forest of the graph
+    G_i(s) = T log(-log u), u uniform in (0, 1): Gumbel noise;   T falls by a constant factor from forest to forest
+
 Single-variable moves are weak where variables depend strongly on each other.  A random induced forest of a sparse graph
 holds half of the variables or more, and given the rest it is minimised exactly by dynamic programming
-(solvers/forest.py).  Adding Gumbel noise of temperature T to its unary costs first makes that minimiser a sample: the
-forest is drawn, not descended, and the walk leaves local minima.  A cycle starts at a temperature at which labels move
-freely, cools geometrically, and ends with plain descent over forests until nothing improves; the next cycle starts from
-the best labelling at half the temperature of the one before, every few cycles hot again from a random one.  What a
-cycle finds is fused into the best labelling region by region: each connected set of variables where the two differ is
-exchanged if that lowers the energy, so that a large model improves in many places independently.
+(moves/forests.py).  The Gumbel noise on its unary costs makes that minimiser a random one: the forest is drawn, not
+descended, and the walk leaves local minima.  A cycle starts at a temperature at which labels move freely, cools
+geometrically, and ends with plain descent over forests until nothing improves; the next cycle starts from the best
+labelling at half the temperature of the one before, every few cycles hot again from a random one.  What a cycle finds
+is fused into the best labelling region by region: each connected set of variables where the two differ is exchanged if
+that lowers the energy, so that a large model improves in many places independently.
 
 Works for any order (a factor may have at most two of its variables in a forest) and any kind of factor.  Best on sparse
 graphs of up to some ten thousand variables; on dense graphs forests are small and tabu search is the better choice.
@@ -34,9 +37,9 @@ from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-WORK = 3_000_000  # entries visited in an iteration
-FUSE = 0.1  # temperature, relative to the hottest, below which regions are worth looking at
-SETTLE = 6  # forests in a row without improvement that end the descent of a cycle
+WORK = 3_000_000  # about so many entries are visited in one iteration
+FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
+SETTLE = 6  # the descent at the end of a cycle stops after so many forests in a row without improvement
 
 
 @lean
@@ -138,7 +141,7 @@ class State:
     hot: float
     temperature: float
     sweeps: int = 0  # of the present cycle
-    calm: int = 0  # forests without improvement at temperature zero
+    calm: int = 0  # forests in a row without improvement, in the descent at the end of a cycle
     cycle: int = 0
 
 

@@ -1,13 +1,17 @@
 """Large neighbourhood search: exact minimisation of random subgraphs of small width, with kicks and crossing.
 
+    x_R <- argmin E(x_R, x_rest) + sum of noise_i(x_i) over i in R,   x_i in a random set of labels for every i in R,
+    R = induced subgraph of bounded width in a ball around a random variable, by variable elimination
+
 A move takes a region around a random variable and, for every variable in it, some of its labels; of that it minimises
-an induced subgraph of bounded width exactly, given all the rest (solvers/elimination.py).  On a sparse graph of a
+an induced subgraph of bounded width exactly, given all the rest (moves/elimination.py).  On a sparse graph of a
 thousand variables one move of some milliseconds decides eight variables in ten at once, where annealing and tabu search
 decide one.  Tiny random costs choose among equal minima, so that plateaus are crossed.
 
-A trial disturbs a small region (by a minimum under random costs), settles a wider one by a few exact moves, and
-compares with the labelling at home: every connected set of variables where the two differ is taken over if that does
-not raise the energy (graphcut/components.py).  A large model so improves in many places independently.
+A trial disturbs a small region (by a minimum under random costs), improves a wider one by a few exact moves, and
+compares the result with the labelling at home, the one from which trials start: every connected set of variables where
+the two differ is taken over if that does not raise the energy (moves/components.py).  In this way a large model
+improves in many places independently.
 
 When many trials in a row bring nothing, home is crossed with the best labellings so far: the variables in which two
 labellings differ choose between the two labels, again by elimination, so that the result is the best mixture, or close
@@ -38,13 +42,13 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
-POOL = 1 << 22  # entries of all messages of a subgraph
-WORK = 8_000_000  # entries of tables between two looks at the clock
-PATIENCE = 150  # trials in a row without a better labelling at home that end a cycle
-HEATING = 60  # moves of a cooling
-ELITE = 8  # labellings kept for crossing
-TINY = 1e-7  # amplitude of the costs that break ties, relative to a typical change
-MOST = 255  # labels of one variable in a table
+POOL = 1 << 22  # most entries that the messages of one subgraph may have together
+WORK = 8_000_000  # a step ends after it has visited so many table entries
+PATIENCE = 150  # a cycle ends after so many trials in a row that did not improve the labelling at home
+HEATING = 60  # moves in which the noise cools down after home was heated
+ELITE = 8  # labellings that are kept for crossing
+TINY = 1e-7  # amplitude of the random costs that break ties, relative to the typical cost of changing one label
+MOST = 255  # most labels of one variable that a move chooses among
 
 
 @lean
@@ -98,7 +102,7 @@ def _minimise(g, labels, count, top, limit, far, stir, heat, random, buffers):
         work = minimise_subgraph(
             g, labels, inside, place, domain_start, domain, kept, order, first, others, noise, pool, choice
         )
-        limit *= 0.25  # the messages of all tables did not fit
+        limit *= 0.25  # smaller tables, if the messages did not fit into the pool
     for q in range(count):
         place[region[q]] = -1
     return work + 500 * count + count * count // 4
@@ -219,14 +223,14 @@ class LNS(Solver):
         buffers = (
             np.full(graph.n, -1, dtype=np.int64),  # place of a variable in the region
             np.empty(size, dtype=np.int64),  # region
-            np.empty(size + 1, dtype=np.int64),
-            np.empty(entries, dtype=np.int64),  # domains
-            np.empty(entries),  # noise
-            np.empty(size, dtype=np.int64),
-            np.empty(size + 1, dtype=np.int64),
-            np.empty(size * WIDTH, dtype=np.int64),  # tables
-            np.empty(POOL),
-            np.empty(POOL, dtype=np.uint8),
+            np.empty(size + 1, dtype=np.int64),  # where the labels of each place start
+            np.empty(entries, dtype=np.int64),  # labels that a move may use
+            np.empty(entries),  # noise on them
+            np.empty(size, dtype=np.int64),  # order of elimination
+            np.empty(size + 1, dtype=np.int64),  # where the table of each eliminated variable starts in the next list
+            np.empty(size * WIDTH, dtype=np.int64),  # the other variables of the tables
+            np.empty(POOL),  # messages
+            np.empty(POOL, dtype=np.uint8),  # minimising labels of the messages
         )
         value = energy(graph, labels)
         hot = typical_change(graph, labels)
@@ -253,7 +257,7 @@ class LNS(Solver):
                     work += self._meet(state)
         if not state.best_energy < before:
             return Progress(done=state.cycle >= self.cycles)
-        value = energy(state.graph, state.best)  # the sum of gains drifts
+        value = energy(state.graph, state.best)  # afresh: the sum of all gains has rounding errors
         if state.energy == state.best_energy:
             state.energy = value
         state.best_energy = value

@@ -1,14 +1,18 @@
 """Iterated tabu search: a strong labelling for models that are small or irregular, of any order.
 
+    (i, s) = argmin over all changes of one label, except the forbidden ones, of d = E(x with x_i = s) - E(x)
+    x_i <- s, and the old label of i is forbidden for the next ``tenure`` steps and a few at random;
+    a forbidden change is made all the same when it leads below the best energy
+
 Block coordinate descent stops at the first labelling that no single change improves.  Tabu search goes on from there:
 at every step it makes the best single change that is not forbidden, uphill if need be, and forbids the way back for a
 while, so that it climbs out of one basin and falls into the next.  After a long time without a new best labelling the
 walk starts again, in turn from the best one with a random part drawn anew, from a cross of two of the best labellings
 found so far (each variable takes the label of either parent), and from a random labelling.
 
-The costs of all labels of all variables are kept up to date, a step touches only the factors around one variable, and
-the choice of the next step is one scan of these costs: thousands of variables are fine, large images are not (use the
-methods made for grids).  There is no bound; ``auto`` adds it.
+The costs of all labels of all variables are kept up to date (moves/kept_costs.py), a step touches only the factors
+around one variable, and the choice of the next step is one scan of these costs: thousands of variables are fine, large
+images are not (use the methods made for grids).  There is no bound; ``auto`` adds it.
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ from tightmap.runtime.random_numbers import next_word, start_state
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-ELITE = 12  # labellings kept for crossing
-WORK = 3_000_000  # cost entries scanned in an iteration
+ELITE = 12  # labellings that are kept for crossing
+WORK = 3_000_000  # about so many costs are scanned in one iteration
 
 
 @lean
@@ -104,15 +108,15 @@ class State:
     context: Context
     labels: Labels
     cost: Vector
-    best: Labels
-    tabu: np.ndarray
+    best: Labels  # of this walk
+    tabu: np.ndarray  # the step before which a label is forbidden, for every label of every variable
     random: np.ndarray
-    value: Vector
+    value: Vector  # energy of the present labels, lowest energy of this walk
     clock: int = 0
-    idle: int = 0
-    left: int = 0  # moves of the present iteration
+    idle: int = 0  # steps since the last new best labelling of this walk
+    left: int = 0  # steps that are left of the present iteration
     rounds: int = 0
-    champion: Labels | None = None
+    champion: Labels | None = None  # the best labelling of all walks
     champion_energy: float = float("inf")
     elite: list[tuple[float, Labels]] = field(default_factory=list)  # the best ends of walks, no two alike
 

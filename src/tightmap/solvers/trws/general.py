@@ -6,7 +6,7 @@ forward pass and to its earlier end after a backward pass.  At node i
     total = theta_i + sum of its slots,    h = gamma_i total - slot,    slot <- min_t [h(t) + theta_ij(t, .)] - delta,
 
 for the edges to later nodes (forward) or to earlier ones (backward).  After a backward pass the reparametrisation
-that moves ``slot`` from every edge to its earlier end and -h to its later end has the bound (trws_grid_bound.py)
+that moves ``slot`` from every edge to its earlier end and -h to its later end has the bound (grid_bound.py)
 
     sum over edges of delta + sum_i (1 - gamma_i earlier_i) min total_i,
 
@@ -32,7 +32,7 @@ from tightmap.runtime.simd import LANES, get, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
 from tightmap.solvers.trws.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
 
-CHUNK = 32  # nodes between two reports to the next block
+CHUNK = 32  # nodes that are visited before the thread of the next block is told
 
 
 class Sweeper(NamedTuple):
@@ -179,7 +179,7 @@ def _make(EXOTIC):
                 if towards == 0:
                     low = lowest(total, c)
                     earlier = get(earliers, i)
-                    if earlier * gamma != 1.0:  # the share that no edge takes
+                    if earlier * gamma != 1.0:  # the part of the sum that stays at the node
                         bound += (1.0 - gamma * earlier) * low
                     size += 4.0 * (end - begin + 2) * largest + abs(low)
                 for a in range(begin, end):
@@ -284,7 +284,7 @@ def _expand(g, sweeper, offsets, out):
 
 
 def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
-    """Messages of both ends of every edge (energy.message_offsets) after a backward pass; the slots stay."""
+    """Messages of both ends of every edge (energies.message_offsets) after a backward pass; the slots stay."""
     offsets = message_offsets(graph)
     out = np.zeros(int(offsets[-1]))
     _expand(graph.arrays, sweeper._replace(messages=sweeper.messages.copy()), offsets, out)

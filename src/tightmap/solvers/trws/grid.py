@@ -12,7 +12,7 @@ are visited one after the other, so Potts, truncated linear and truncated quadra
 lanes and no padding of labels, whatever their number.  Lanes outside the image meet edges of weight zero only, and
 the messages of those stay zero.
 
-One message per edge (trws_general.py): ``right`` and ``down`` hold the message of the edge to the right and to the
+One message per edge (general.py): ``right`` and ``down`` hold the message of the edge to the right and to the
 lower neighbour, in whichever direction it was sent last, at the place of the left or upper pixel, with one step of
 padding in front.  The edges from lane 7 to lane 0 of the next strip are in ``across`` [strip][7 + column][label]
 (their place in ``down`` is not used), so that no strip touches the cache lines of another.
@@ -51,10 +51,10 @@ from tightmap.runtime.simd import (
 from tightmap.runtime.sync import publish, wait_for
 
 FAST = {"contract", "nsz"}
-AHEAD = 4  # steps between asking for memory and using it
-CHUNK = 32  # steps between two reports to the next strip
-BIG = 1e30  # beyond every cost, and still finite in float32
-SWEEP = 4  # windows wider than this are done by two sweeps over the labels (linear) where possible
+AHEAD = 4  # memory is prefetched so many steps before it is read
+CHUNK = 32  # steps that are made before the thread of the next strip is told
+BIG = 1e30  # larger than every cost, and still finite in float32
+SWEEP = 4  # linear costs that rise over more differences than this are handled by two sweeps over the labels
 
 
 class Strips(NamedTuple):

@@ -2,8 +2,8 @@
 
 The kernels of factors/ take a factor of any kind and arity, at the price of a call with the whole graph.  Sequential
 sweeps over pairwise models send a message every few nanoseconds, so the common kinds are written out here, with the
-eight lanes of simd.py running over labels wherever there are at least eight (the last block overlaps the one before,
-which a minimum does not mind).
+eight lanes of runtime/simd.py running over labels wherever there are at least eight (the last block overlaps the one
+before, which does not matter for a minimum).
 """
 
 from __future__ import annotations

@@ -1,15 +1,27 @@
 """TRW-S: sequential tree-reweighted message passing for pairwise models (Kolmogorov 2006).
 
-The nodes are visited in order and back again.  Each visit gathers the messages of all neighbours, shares the sum out
-evenly over the monotone chains that pass through the node, and sends the min-marginals on.  The lower bound never
-falls, is at most that of the local polytope, and becomes exact on forests (on chains after one iteration).  Labellings
-are rounded inside both passes (a node takes its best label given the neighbours labelled before it and the messages of
-the others), and the best one of every few iterations is polished by coordinate descent.
+    maximise over messages m   sum_i min_s [theta_i + sum_j m_{j->i}](s)
+                               + sum_ij min_(s, t) [theta_ij(s, t) - m_{j->i}(s) - m_{i->j}(t)],
+
+a lower bound of the energy whatever the messages are, the dual of the linear relaxation over the local polytope.  The
+nodes are visited in order and back again.  A visit of node i gathers the messages of all neighbours, shares the sum out
+evenly over the monotone chains that pass through the node, and sends the min-marginals on, to the later neighbours j in
+a forward pass and to the earlier ones in a backward pass:
+
+    total = theta_i + sum_j m_{j->i},     gamma_i = 1 / max(number of later, number of earlier neighbours)
+    m_{i->j}(t) <- min_s [gamma_i total(s) - m_{j->i}(s) + theta_ij(s, t)],   less its minimum over t
+
+The bound never falls, is at most that of the local polytope, and becomes exact on forests (on chains after one
+iteration).  Labellings are rounded inside both passes,
+
+    x_i = argmin_s theta_i(s) + sum over labelled neighbours of theta_ij(s, x_j) + sum over the others of m_{j->i}(s),
+
+and the best one of every few iterations is polished by coordinate descent.
 
 Two engines share the work:
   * 4-connected grids with one truncated linear, quadratic or Potts table: eight rows at a time, float32 or float64
-    messages, several threads (trws_grid.py); the bound is certified by a float64 pass (trws_grid_bound.py);
-  * everything else: float64 messages on the factor lists (trws_general.py), where every backward pass is a certificate.
+    messages, several threads (grid.py); the bound is certified by a float64 pass (grid_bound.py);
+  * everything else: float64 messages on the factor lists (general.py), where every backward pass is a certificate.
 Neither the labels nor the bound depend on the number of threads.
 """
 
@@ -47,13 +59,13 @@ from tightmap.solvers.trws.grid import (
 )
 from tightmap.solvers.trws.grid_bound import bound_sweep
 
-BLOCK = 16  # iterations between two certificates of a grid, and between two looks at the convergence
-RETRY = 4  # blocks after which a rounding that is no record is polished all the same
-SPAN = 2  # blocks over which the bound has to gain
-STEP = 1_000_000  # message entries computed in one step, about
-DOUBLE_BELOW = 1 << 20  # message entries up to which a grid keeps them in float64
-WORTH_THREADS = 1 << 17  # message entries from which on threads pay
-WIDEST = 16  # quadratic windows beyond this go to the general engine's parabolas
+BLOCK = 16  # iterations: after so many the bound is certified, the best rounding polished and convergence checked
+RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
+SPAN = 2  # the method has converged when the bound gains next to nothing in so many blocks
+STEP = 1_000_000  # about so many message entries are computed in one step
+DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
+WORTH_THREADS = 1 << 17  # models with fewer message entries run on one thread
+WIDEST = 16  # quadratic costs that rise over more differences than this use the parabolas of the general engine
 
 
 class GeneralEngine:
@@ -144,7 +156,7 @@ class GridEngine:
         rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
         self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
         low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
-        # per node, see trws_grid_bound.py; two-sweep messages pass through all labels; then the sum of a strip
+        # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
 
@@ -196,7 +208,7 @@ class State:
     engine: GridEngine | GeneralEngine
     iteration: int = 0
     history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
-    record: float = math.inf  # of the roundings
+    record: float = math.inf  # lowest energy of all roundings, before they are polished
     bound: float = -math.inf
     certified_at: int = 0
 
