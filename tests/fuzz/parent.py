@@ -23,6 +23,7 @@ from .shrink import shrink
 from .trials import Broken, Trial
 from .worker import KEPT, Begin, Checked, End, Found, Plan, Task, make_case, serve
 
+PROGRESS = 60.0  # seconds between two lines of progress
 START = 120.0  # seconds that a new process may take to import everything
 
 
@@ -37,8 +38,12 @@ class Summary:
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by method and check
     written: dict[Path, Failure] = field(default_factory=dict)
 
+    def line(self) -> str:
+        done = f"{self.cases} models, {self.trials.total()} trials, {self.checks.total()} checks"
+        return f"{done}, {self.failures.total()} failures"
+
     def text(self) -> str:
-        lines = [f"{self.cases} models, {self.trials.total()} trials, {self.checks.total()} checks", ""]
+        lines = [self.line(), ""]
         lines.append(f"{'method':12} {'trials':>8} {'refused':>8} {'failures':>8}")
         for method, count in self.trials.items():
             failed = sum(n for (name, _), n in self.failures.items() if name == method)
@@ -117,8 +122,12 @@ class Parent:
 
     def run(self, cases: Iterator[int], seconds: float = float("inf")) -> Summary:
         """Work through the cases; a lane ends after so many seconds, in which compilation does not count."""
+        told = time.monotonic()
         try:
             while True:
+                if time.monotonic() > told + PROGRESS:
+                    told = time.monotonic()
+                    print(self.summary.line(), file=sys.stderr, flush=True)
                 for lane in self.lanes:
                     if lane.task is None and lane.spent < seconds:
                         case = next(cases, None)
