@@ -23,6 +23,7 @@ from .shrink import shrink
 from .trials import Broken, Trial
 from .worker import KEPT, Begin, Checked, End, Found, Plan, Task, make_case, serve
 
+PROGRESS = 60.0  # seconds between two lines of progress
 START = 120.0  # seconds that a new process may take to import everything
 
 
@@ -37,8 +38,12 @@ class Summary:
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by method and check
     written: dict[Path, Failure] = field(default_factory=dict)
 
+    def line(self) -> str:
+        done = f"{self.cases} models, {self.trials.total()} trials, {self.checks.total()} checks"
+        return f"{done}, {self.failures.total()} failures"
+
     def text(self) -> str:
-        lines = [f"{self.cases} models, {self.trials.total()} trials, {self.checks.total()} checks", ""]
+        lines = [self.line(), ""]
         lines.append(f"{'method':12} {'trials':>8} {'refused':>8} {'failures':>8}")
         for method, count in self.trials.items():
             failed = sum(n for (name, _), n in self.failures.items() if name == method)
@@ -117,8 +122,12 @@ class Parent:
 
     def run(self, cases: Iterator[int], seconds: float = float("inf")) -> Summary:
         """Work through the cases; a lane ends after so many seconds, in which compilation does not count."""
+        told = time.monotonic()
         try:
             while True:
+                if time.monotonic() > told + PROGRESS:
+                    told = time.monotonic()
+                    print(self.summary.line(), file=sys.stderr, flush=True)
                 for lane in self.lanes:
                     if lane.task is None and lane.spent < seconds:
                         case = next(cases, None)
@@ -132,7 +141,7 @@ class Parent:
                     if lane.connection in ready:
                         self._listen(lane)
                     elif lane.quiet() > (START if lane.fresh else self.hang) * busy_machine():
-                        self._died(lane, f"no answer for {self.hang:g} s")
+                        self._lost(lane, f"no answer for {self.hang:g} s", died=False)
         finally:
             for lane in self.lanes:
                 lane.stop()
@@ -143,7 +152,7 @@ class Parent:
             message = lane.connection.recv()
         except (EOFError, ConnectionResetError):
             lane.process.join(10.0)
-            self._died(lane, f"the process died ({lane.process.exitcode})")
+            self._lost(lane, f"the process died ({lane.process.exitcode})", died=True)
             return
         lane.since, lane.fresh = time.monotonic(), False
         if isinstance(message, Begin):
@@ -173,7 +182,7 @@ class Parent:
         path.write_text(failure.script())
         self.summary.written[path] = failure
 
-    def _died(self, lane: Lane, how: str) -> None:
+    def _lost(self, lane: Lane, how: str, died: bool) -> None:
         """Note what the worker was doing, and let another go on behind it."""
         task, at = lane.task, lane.at
         assert task is not None
@@ -188,7 +197,7 @@ class Parent:
         failure = Failure(self.plan.seed, task.case, at.index, trial, recipe, Broken(check, message))
         known = self.summary.failures[trial.method, check] < KEPT
         self._found(Found(failure, write=known))
-        if known and not at.again:
+        if known and died and not at.again:
             self._write(self._small(failure))
         if not at.again:
             self.summary.trials[trial.method] += 1
@@ -196,14 +205,14 @@ class Parent:
         lane.give(replace(task, first=at.index + 1, known=Counter(self.summary.failures)))
 
     def _small(self, failure: Failure) -> Failure:
-        """Shrink a model that kills: every try needs a process of its own."""
+        """Shrink a model that kills: every try needs a process of its own (a model that hangs would take for ever)."""
 
         def failing(trial: Trial, recipe: Recipe) -> bool:
             script = replace(failure, trial=trial, recipe=recipe).script()
             try:
-                done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=self.hang)
+                done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=START)
             except subprocess.TimeoutExpired:
-                return True
+                return False
             return done.returncode < 0
 
         trial, recipe = shrink(failure.trial, failure.recipe, failing, 3 * self.plan.shrink_seconds)
