@@ -396,7 +396,7 @@ def test_lanes_of_a_narrow_grid():
 
 
 def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
-    """Truncated at zero, a table has no filter taps at all: sweeps that read the first one would read something else."""
+    """Truncated at zero, a table has no filter taps at all, and sweeps read the first one."""
     rng = np.random.default_rng(10)
     model = tm.Model.grid(4, 5, 3)
     unaries = rng.random((20, 3))

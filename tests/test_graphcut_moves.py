@@ -116,8 +116,9 @@ def test_neighbours_without_a_factor_have_duals_of_their_own(seed):
         pass
     heights = [moves.h[moves.start[moves.model.node[i]] :][:c] for i, c in enumerate(cards)]
     lowest = all(h.min() == h[a] for h, a in zip(heights, moves.labels, strict=True))
-    duals = [moves.y[moves.first[e] :][: max(cards[list(ends)])] for e, ends in zip(moves.model.number, graph.edges)]
-    feasible = all(np.ptp(y) <= w for y, w in zip(duals, moves.model.edges.weight[moves.model.number], strict=True))
+    number, weights = moves.model.number, moves.model.edges.weight
+    duals = [moves.y[moves.first[e] :][: max(cards[ends])] for e, ends in zip(number, graph.edges, strict=True)]
+    feasible = all(np.ptp(y) <= w for y, w in zip(duals, weights[number], strict=True))
     assert moves.proven() == (lowest and feasible)
 
 

@@ -153,9 +153,7 @@ class _PackageCache(FunctionCache):
     def __init__(self, py_func: Any) -> None:
         super().__init__(py_func)
         stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
-        variant = (
-            "-checked" if guard.CHECKED else ""
-        )  # both kinds are kept: neither drives out the other
+        variant = "-checked" if guard.CHECKED else ""  # both kinds are kept: neither drives out the other
         # the stamp is part of the name of the data, so that no index ever leads to code of another version
         short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
         self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base + variant, stamp)

@@ -48,7 +48,7 @@ PASSES: dict[str, dict[str, str]] = {
 LONG_STEPS = ("tabu", "sa", "anneal", "lns", "exact", "auto")  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "bcd": [{"blocks": b} for b in ("forests", "lines", "rows", "columns")] + [{"incremental": True, "order": "random"}],
+    "bcd": [*({"blocks": b} for b in ("forests", "lines", "rows", "columns")), {"incremental": True, "order": "random"}],
     "fw": [{"steps": "pairwise"}],
     "cqp": [{"steps": "pairwise"}, {"steps": "plain", "line_search": "diminishing"}, {"line_search": "armijo"}],
     "pgd": [{"step_rule": "fixed"}],
@@ -109,9 +109,7 @@ def attempt(method: str, build: Any, index: int) -> dict[str, Any]:
             options = {} if threads == 1 else variants[index % len(variants)]
             init = first if index % 2 else None
             try:
-                result = tm.solve(
-                    model, method, max_iterations=few, threads=threads, seed=index, init=init, **options
-                )
+                result = tm.solve(model, method, max_iterations=few, threads=threads, seed=index, init=init, **options)
             except (tm.ModelError, MemoryError):
                 refused += 1
                 continue
@@ -149,9 +147,7 @@ def has_heap_checker() -> bool:
     """Does a byte written behind a block end the process, as it should?"""
     program = "import ctypes as c; p = c.create_string_buffer(4000); c.memset(p, 0, 4001); del p; print('unnoticed')"
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment("heap"), capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-c", program], env=environment("heap"), capture_output=True, text=True)
     except OSError:
         return False
     return done.returncode < 0 and "unnoticed" not in done.stdout
@@ -185,35 +181,34 @@ def run_method(name: str, method: str, count: int) -> Outcome:
     first = 0
     while True:
         command = [sys.executable, str(HERE / "check.py"), "--worker", method, "--models", str(count)]
-        process = subprocess.Popen(
+        model, tail, silent = "start", "", False
+        with subprocess.Popen(
             [*command, "--first", str(first)], env=environment(name),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
-        model, tail, silent = "start", "", False
-        for line in _lines(process):
-            if line is None:
-                silent = True
-                process.kill()
-                break
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                tail = line.strip() or tail
-                continue
-            model = entry["model"]
-            if "begin" in entry:
-                first = entry["begin"] + 1
-                continue
-            outcome.runs += len(entry["runs"]) + ("error" in entry)
-            outcome.refused += entry["refused"]
-            outcome.results[model] = entry["runs"]
-            outcome.seconds[model] = entry["seconds"]
-            if "error" in entry:
-                outcome.failures.append(f"{name}: {method} on {model}: {entry['error']}")
-        code = process.wait()
-        if code == 0 and not silent:
+        ) as process:  # fmt: skip
+            for line in _lines(process):
+                if line is None:
+                    silent = True
+                    process.kill()
+                    break
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    tail = line.strip() or tail
+                    continue
+                model = entry["model"]
+                if "begin" in entry:
+                    first = entry["begin"] + 1
+                    continue
+                outcome.runs += len(entry["runs"]) + ("error" in entry)
+                outcome.refused += entry["refused"]
+                outcome.results[model] = entry["runs"]
+                outcome.seconds[model] = entry["seconds"]
+                if "error" in entry:
+                    outcome.failures.append(f"{name}: {method} on {model}: {entry['error']}")
+        if process.returncode == 0 and not silent:
             return outcome
-        what = f"silent for {SILENCE:.0f} s" if silent else f"process ended with {code}"
+        what = f"silent for {SILENCE:.0f} s" if silent else f"process ended with {process.returncode}"
         outcome.failures.append(f"{name}: {method} on {model}: {what} {tail}".rstrip())
         outcome.runs += 1
         if model == "start":

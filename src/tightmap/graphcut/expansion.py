@@ -27,11 +27,12 @@ def _spans(model: PairModel) -> npt.NDArray[np.int64]:
     """
     net, room = model.net, model.room.astype(np.int64)
     if isinstance(net, Grid):
-        spans = np.zeros((model.nodes, net.degree // 2), np.int64)
+        half = net.degree // 2
+        spans = np.zeros(model.nodes * half, np.int64)
         for k, stride in enumerate(net.strides[::2]):
             own, other = room[model.node], room[model.node + stride]
-            spans[model.node, k] = np.where(other > 0, np.maximum(own, other), 0)
-        return spans.ravel()
+            spans[model.node * half + k] = np.where(other > 0, np.maximum(own, other), 0)
+        return spans
     spans = np.zeros(len(net.heads) // 2, np.int64)
     np.maximum.at(spans, net.edges, room[net.heads])  # every edge has an arc to each of its ends
     return spans
