@@ -5,7 +5,7 @@ SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test fuzz lint bench clean
+.PHONY: demo test fuzz check-memory lint bench clean
 
 $(VENV)/.base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
+
+MODELS ?= 240
+check-memory: $(VENV)/.dev  ## every method on models of every shape with index and heap checks; MODELS=n random ones
+	$(BIN)/python tests/memory/check.py --models $(MODELS)
 
 bench: $(VENV)/.bench  ## the short benchmark, with a report page
 	$(BIN)/tightmap bench smoke --report bench.html

@@ -191,35 +191,34 @@ def run_method(name: str, method: str, count: int) -> Outcome:
     first = 0
     while True:
         command = [sys.executable, str(HERE / "check.py"), "--worker", method, "--models", str(count)]
-        process = subprocess.Popen(
+        model, tail, silent = "start", "", False
+        with subprocess.Popen(
             [*command, "--first", str(first)], env=environment(name),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
-        model, tail, silent = "start", "", False
-        for line in _lines(process):
-            if line is None:
-                silent = True
-                process.kill()
-                break
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                tail = line.strip() or tail
-                continue
-            model = entry["model"]
-            if "begin" in entry:
-                first = entry["begin"] + 1
-                continue
-            outcome.runs += len(entry["runs"]) + ("error" in entry)
-            outcome.refused += entry["refused"]
-            outcome.results[model] = entry["runs"]
-            outcome.seconds[model] = entry["seconds"]
-            if "error" in entry:
-                outcome.failures.append(f"{name}: {method} on {model}: {entry['error']}")
-        code = process.wait()
-        if code == 0 and not silent:
+        ) as process:  # fmt: skip
+            for line in _lines(process):
+                if line is None:
+                    silent = True
+                    process.kill()
+                    break
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    tail = line.strip() or tail
+                    continue
+                model = entry["model"]
+                if "begin" in entry:
+                    first = entry["begin"] + 1
+                    continue
+                outcome.runs += len(entry["runs"]) + ("error" in entry)
+                outcome.refused += entry["refused"]
+                outcome.results[model] = entry["runs"]
+                outcome.seconds[model] = entry["seconds"]
+                if "error" in entry:
+                    outcome.failures.append(f"{name}: {method} on {model}: {entry['error']}")
+        if process.returncode == 0 and not silent:
             return outcome
-        what = f"silent for {SILENCE:.0f} s" if silent else f"process ended with {code}"
+        what = f"silent for {SILENCE:.0f} s" if silent else f"process ended with {process.returncode}"
         outcome.failures.append(f"{name}: {method} on {model}: {what} {tail}".rstrip())
         outcome.runs += 1
         if model == "start":

@@ -171,7 +171,18 @@ def grid_with_gap(low=4, high=9, seed=0, gap=(7, 8)):
     return model
 
 
-def _grid(height, width, labels, kind, neighbours=4, integral=False, seed=1):
+def uneven_grid(rng, height, width):
+    """Uneven label counts, and about one pair of neighbours in four that no factor joins."""
+    cards = label_counts(rng, height * width, 9, "uneven") + 1
+    model = tm.Model(cards)
+    model.add_unaries([rng.random(c) for c in cards])
+    edges = grid_edges(height, width, [(0, 1), (1, 0)])
+    edges = edges[rng.random(len(edges)) < 0.75]
+    model.add_potts(edges, rng.random(len(edges)))
+    return model
+
+
+def grid(height, width, labels, kind, neighbours=4, integral=False, seed=1):
     rng = np.random.default_rng(seed)
     model = tm.Model.grid(height, width, labels)
     u = rng.random((height * width, labels)) * 6.0
@@ -231,12 +242,12 @@ def _binary(n, density):
 
 
 def _wide_factors():
-    """The largest factors there are: 127 variables in one, 40 in another with a few listed costs."""
+    """The largest factor there is, of 127 variables, and one of ten with a few listed costs."""
     rng = np.random.default_rng(13)
     model = tm.Model(np.full(130, 2))
     model.add_unaries(rng.random((130, 2)))
     model.add_pn_potts([rng.permutation(130)[:127]], [2.0], rng.random(2), disagreement=3.0)
-    model.add_sparse([np.arange(40)], rng.integers(0, 2, (6, 40)), rng.normal(size=6), 0.25)
+    model.add_sparse([np.arange(10)], rng.integers(0, 2, (6, 10)), rng.normal(size=6), 0.25)
     return model
 
 
@@ -261,19 +272,19 @@ FIXED: dict[str, Callable[[], tm.Model]] = {
     "more than 255 labels, dense": lambda: _many_labels([260, 3, 270], "dense"),
     "more than 32767 labels": lambda: _many_labels([33000, 2, 40000], "potts"),
     "more than 65535 labels": lambda: _many_labels([70000, 70000], "wide"),
-    "grid of 260 labels": lambda: _grid(4, 9, 260, "linear"),
+    "grid of 260 labels": lambda: grid(4, 9, 260, "linear"),
     "second differences": lambda: _second_order(4, 5, 6),
     "second differences, 20 labels": lambda: _second_order(1, 4, 20),
     "wide factors": _wide_factors,
     "all different": lambda: _all_different(5),
     "binary, dense": lambda: _binary(40, 0.5),
     "binary, sparse": lambda: _binary(90, 0.04),
-    "large potts grid": lambda: _grid(66, 70, 16, "potts"),
-    "large integral grid": lambda: _grid(40, 50, 3, "potts", integral=True),
-    "large linear grid, 8 neighbours": lambda: _grid(33, 41, 9, "linear", 8),
-    "large wide grid": lambda: _grid(50, 63, 24, "wide"),
-    "large quadratic grid": lambda: _grid(50, 63, 24, "quadratic"),
-    "large dense grid": lambda: _grid(64, 66, 18, "shared"),
+    "large potts grid": lambda: grid(66, 70, 16, "potts"),
+    "large integral grid": lambda: grid(40, 50, 3, "potts", integral=True),
+    "large linear grid, 8 neighbours": lambda: grid(33, 41, 9, "linear", 8),
+    "large wide grid": lambda: grid(50, 63, 24, "wide"),
+    "large quadratic grid": lambda: grid(50, 63, 24, "quadratic"),
+    "large dense grid": lambda: grid(64, 66, 18, "shared"),
 }
 
 
