@@ -1,7 +1,7 @@
 """auto: choose methods by the structure of the model, share the time among them, keep the best labelling and bound.
 
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
-    next turn: the method with the least (handicap + seconds used so far) / weight
+    next turn <- argmin over the methods of (handicap + seconds used so far) / weight
 
 The methods and their order are in plan.py; this is how they share the time.
 
