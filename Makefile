@@ -2,6 +2,7 @@
 PYTHON ?= python3
 MINUTES ?= 10
 SEED ?= 0
+MODELS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 

@@ -15,9 +15,9 @@ from tightmap.errors import OptionError
 from tightmap.model.model import Model
 from tightmap.reference.bcd import descend
 from tightmap.reference.dense import softened, tables
-from tightmap.reference.model import Outcome, Tables, Vector
+from tightmap.reference.model import Outcome, Tables
 from tightmap.reference.simplex import project
-from tightmap.reference.tensor import contract
+from tightmap.reference.tensor import Vector, contract
 
 
 def linear_term(t: Tables, x: Vector, d: int, symmetrize: bool) -> Vector:

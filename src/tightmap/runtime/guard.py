@@ -36,11 +36,9 @@ def _kernel(mangled: str) -> str:
 def check_range(context: Any, builder: Any, index: Any, count: int, size: Any) -> None:
     """Raise IndexError from the function that is being built unless 0 <= index and index + count <= size."""
     last = builder.sub(size, size.type(count))
-    if index.type != size.type:
-        index = builder.sext(index, size.type)
     outside = builder.or_(builder.icmp_signed("<", index, index.type(0)), builder.icmp_signed(">", index, last))
     with cgutils.if_unlikely(builder, outside):
-        if getattr(config, "FULL_TRACEBACKS", False):
+        if getattr(config, "FULL_TRACEBACKS", 0):
             cgutils.printf(builder, "index %ld + %ld of %ld\n", index, size.type(count), size)
         message = f"index is out of bounds in {_kernel(builder.function.name)}"
         context.call_conv.return_user_exc(builder, IndexError, (message,))
