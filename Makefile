@@ -2,7 +2,6 @@
 PYTHON ?= python3
 MINUTES ?= 10
 SEED ?= 0
-MODELS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 
