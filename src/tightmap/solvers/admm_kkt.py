@@ -14,6 +14,7 @@ import numpy as np
 from tightmap.compiled import compiled
 from tightmap.factors.kernels import workspace
 from tightmap.graph import Arrays
+from tightmap.pace import EVER
 from tightmap.solvers.admm_general import CYCLIC, STAR, Form, add_unary, pull
 from tightmap.solvers.base import Vector
 from tightmap.solvers.simplex import simplex_threshold
@@ -25,7 +26,7 @@ def _gradient_copy(g, form, x, d, out, scratch):
     work = np.empty(scratch)
     for i in range(len(g.cards)):
         row = out[g.offset[i] : g.offset[i + 1]]
-        pull(g, form, x, d, i, row, start, work)
+        pull(g, form, x, d, i, row, start, work, EVER)
         add_unary(g, form, d, i, row)
 
 

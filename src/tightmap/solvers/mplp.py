@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph import Graph
 from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
@@ -58,6 +59,10 @@ class MPLP(Solver):
 
     def __post_init__(self) -> None:
         _check("mplp", self.rounding, self.tolerance)
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         try:
@@ -109,6 +114,10 @@ class MPLPC(Solver):
             raise OptionError(f"mplp-c: updates must be 'srmp' or 'mplp', got {self.updates!r}")
         if self.first < 1 or self.inner < 1 or self.per_round < 0:
             raise OptionError("mplp-c: first and inner must be at least 1, per_round at least 0")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         make = SrmpRun if self.updates == "srmp" else MplpRun

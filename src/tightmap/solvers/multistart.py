@@ -20,6 +20,7 @@ import numpy as np
 
 from tightmap.energy import energy, one_hot, unary_argmin
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph import Graph
 from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver, Vector
@@ -77,6 +78,10 @@ class MultiStart(Solver):
     @abstractmethod
     def descent(self, graph: Graph, context: Context) -> Descent:
         """The descent that every start goes through."""
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         state = State(graph, context, self.descent(graph, context), self._starts(graph, init, context.rng()))

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph import Graph
 from tightmap.pace import TimeUp
 from tightmap.solvers.base import Context, Final, Init, Progress, Solver
@@ -101,6 +102,10 @@ class SRMP(Solver):
             raise OptionError(f"srmp: rounding must be at least 1, got {self.rounding}")
         if not self.tolerance >= 0.0:
             raise OptionError(f"srmp: tolerance must be at least 0, got {self.tolerance}")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if self.clusters == "squares" and grid_width(graph) is None:

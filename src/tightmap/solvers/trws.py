@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from tightmap.energy import UNIT, certify
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph import FloatArray, Graph, Kind
 from tightmap.pace import EVER, TimeUp, time_left
 from tightmap.simd import LANES
@@ -237,6 +238,10 @@ class TRWS(Solver):
             raise OptionError(f"trws: rounding must be at least 0, got {self.rounding}")
         if not self.tolerance >= 0.0:
             raise OptionError(f"trws: tolerance must be at least 0, got {self.tolerance}")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         stencil = grid_stencil(graph) if self.order == "index" else None
