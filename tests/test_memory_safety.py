@@ -36,8 +36,8 @@ PROGRAM = """
 import sys
 import numpy as np
 from numba import prange
-from tightmap.compiled import compiled, lean
-from tightmap.simd import get, lane_sum, load, load_as, pointer, prefetch, put, splat, store
+from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.simd import get, lane_sum, load, load_as, pointer, prefetch, put, splat, store
 
 @compiled
 def element(x, i): return x[i]

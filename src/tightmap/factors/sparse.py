@@ -1,7 +1,7 @@
 """Sparse tables: a default cost and a list of exceptions, of any order.
 
-All kernels go through the list, never through the table.  The keys are sorted, so that the labels of the first
-positions change rarely from one exception to the next: what these contribute is kept.
+All kernels go through the list, never through the table.  The keys are sorted, so that the labels of all positions
+but the last, and of all but the last two, change rarely from one exception to the next: what these contribute is kept.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def sparse_contract(g, f, pos, x, start, out):
         out[s] += mass
     i = g.iparam[f]
     t = g.param[f] + 1
-    last = np.uint64(g.cards[g.scope[a + k - 1]])
-    row = np.uint64(1 << 63)  # the labels of all positions but the last, as one number; none yet
-    rest = 0.0
+    last, next_to_last = np.uint64(g.cards[g.scope[a + k - 1]]), np.uint64(g.cards[g.scope[a + k - 2]])
+    row = top = np.uint64(1 << 63)  # the labels of all but the last, and of all but the last two; none yet
+    rest = above = w
     own = 0
     for e in range(g.ints[i]):
         key = np.uint64(g.ints[i + 1 + e])
@@ -135,16 +135,24 @@ def sparse_contract(g, f, pos, x, start, out):
         l = np.int64(key - upper * last)
         if upper != row:
             row = upper
-            rest = w
-            for p in range(k - 2, -1, -1):
-                c = np.uint64(g.cards[g.scope[a + p]])
-                above = upper // c
-                here = np.int64(upper - above * c)
-                upper = above
-                if p == pos:
-                    own = here
-                else:
-                    rest *= x[start[p] + here]
+            upper = row // next_to_last
+            here = np.int64(row - upper * next_to_last)
+            if upper != top:
+                top = upper
+                above = w
+                for p in range(k - 3, -1, -1):
+                    c = np.uint64(g.cards[g.scope[a + p]])
+                    digit = np.int64(upper % c)
+                    upper //= c
+                    if p == pos:
+                        own = digit
+                    else:
+                        above *= x[start[p] + digit]
+            if pos == k - 2:
+                own = here
+                rest = above
+            else:
+                rest = above * x[start[k - 2] + here]
         if pos == k - 1:
             out[l] += rest * (g.params[t + e] - default)
         else:
@@ -247,9 +255,9 @@ def sparse_minmarg(g, f, pos, h, start, out, work):
     for s in range(n):
         out[s] = np.inf
     dearer = False
-    last = np.uint64(g.cards[g.scope[a + k - 1]])
-    row = np.uint64(1 << 63)  # the labels of all positions but the last, as one number; none yet
-    rest = 0.0
+    last, next_to_last = np.uint64(g.cards[g.scope[a + k - 1]]), np.uint64(g.cards[g.scope[a + k - 2]])
+    row = top = np.uint64(1 << 63)  # the labels of all but the last, and of all but the last two; none yet
+    rest = above = 0.0
     own = 0
     for e in range(g.ints[i]):
         key = np.uint64(g.ints[i + 1 + e])
@@ -257,16 +265,24 @@ def sparse_minmarg(g, f, pos, h, start, out, work):
         l = np.int64(key - upper * last)
         if upper != row:
             row = upper
-            rest = 0.0
-            for p in range(k - 2, -1, -1):
-                c = np.uint64(g.cards[g.scope[a + p]])
-                above = upper // c
-                here = np.int64(upper - above * c)
-                upper = above
-                if p == pos:
-                    own = here
-                else:
-                    rest += h[start[p] + here]
+            upper = row // next_to_last
+            here = np.int64(row - upper * next_to_last)
+            if upper != top:
+                top = upper
+                above = 0.0
+                for p in range(k - 3, -1, -1):
+                    c = np.uint64(g.cards[g.scope[a + p]])
+                    digit = np.int64(upper % c)
+                    upper //= c
+                    if p == pos:
+                        own = digit
+                    else:
+                        above += h[start[p] + digit]
+            if pos == k - 2:
+                own = here
+                rest = above
+            else:
+                rest = above + h[start[k - 2] + here]
         v = w * g.params[t + e]
         dearer |= v > default
         v += rest

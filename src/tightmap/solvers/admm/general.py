@@ -116,8 +116,12 @@ def factor_ranges(g):
 
 
 @lean
-def pull(g, form, x, d, i, out, start, work):
-    """out = p^d_i, the gradient of F with respect to copy d of variable i, without the unary."""
+def pull(g, form, x, d, i, out, start, work, until):
+    """out = p^d_i, the gradient of F with respect to copy d of variable i, without the unary.
+
+    False when time was up before all factors were visited.
+    """
+    spent = 0.0
     c = g.cards[i]
     size = g.offset[len(g.cards)]
     for s in range(c):
@@ -127,6 +131,12 @@ def pull(g, form, x, d, i, out, start, work):
         pos = int(g.adj_pos[a])
         if not form.symmetrize and pos != d:
             continue
+        if until < EVER:
+            spent += labellings(g, f)
+            if spent > LOOK:
+                spent = 0.0
+                if late(until):
+                    return False
         first = g.scope_start[f]
         for q in range(g.scope_start[f + 1] - first):
             copy = (d + q - pos) % form.copies if form.symmetrize else q
@@ -135,6 +145,7 @@ def pull(g, form, x, d, i, out, start, work):
     if form.symmetrize:
         for s in range(c):
             out[s] /= form.copies
+    return True
 
 
 @lean
@@ -218,16 +229,16 @@ def _update_block(g, form, state, d, b, rho, eps, scratch, until):
     for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
         if dirty[d, i] == 0:
             continue
+        spent += 100.0
         if spent > LOOK:
             spent = 0.0
             if late(until):
                 break
-        for a in range(g.adj_start[i], g.adj_start[i + 1] if until < EVER else 0):
-            spent += 20.0 + labellings(g, int(g.adj_factor[a]))
+        c, at = g.cards[i], g.offset[i]
+        if not pull(g, form, x, d, i, p, start, work, until):
+            break
         dirty[d, i] = 0
         count += 1
-        c, at = g.cards[i], g.offset[i]
-        pull(g, form, x, d, i, p, start, work)
         add_unary(g, form, d, i, p)
         _centre(form, x, state.y, d, at, size, rho, c, p)
         simplex = d == 0 or form.all_simplex

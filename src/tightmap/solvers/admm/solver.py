@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import Stencil, find_stencil
 from tightmap.moves.context import Context, Labels, Vector
@@ -188,6 +189,10 @@ class ADMM(Solver):
             raise OptionError(f"admm: restarts must be at least 1, got {self.restarts}")
         if not self.tolerance >= 0:
             raise OptionError(f"admm: tolerance must be at least 0, got {self.tolerance}")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> Run:
         symmetrize = (graph.order <= 2 or graph.m <= MANY) if self.symmetrize is None else self.symmetrize

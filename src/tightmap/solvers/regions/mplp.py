@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.moves.orders import node_order
@@ -72,6 +73,10 @@ class MPLP(Solver):
 
     def __post_init__(self) -> None:
         _check("mplp", self.rounding, self.tolerance)
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         try:
@@ -123,6 +128,10 @@ class MPLPC(Solver):
             raise OptionError(f"mplp-c: updates must be 'srmp' or 'mplp', got {self.updates!r}")
         if self.first < 1 or self.inner < 1 or self.per_round < 0:
             raise OptionError("mplp-c: first and inner must be at least 1, per_round at least 0")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         make = SrmpRun if self.updates == "srmp" else MplpRun

@@ -26,6 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import grid_width
 from tightmap.moves.context import Context
@@ -112,6 +113,10 @@ class SRMP(Solver):
             raise OptionError(f"srmp: rounding must be at least 1, got {self.rounding}")
         if not self.tolerance >= 0.0:
             raise OptionError(f"srmp: tolerance must be at least 0, got {self.tolerance}")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         if self.clusters == "squares" and grid_width(graph) is None:

@@ -30,6 +30,7 @@ import numpy as np
 from tightmap.energy.certificate import UNIT, certify
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.factors.kernels import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.factors.tabulate import tabulate
 from tightmap.graph.graph import Arrays, Graph, IntArray
@@ -224,6 +225,10 @@ class CQP(Solver):
             raise OptionError(f"cqp: steps must be 'projected', 'pairwise' or 'plain', got {self.steps!r}")
         check_search(self.name, self.line_search, self.tolerance, self.iterations, self.hard_cost)
 
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=True)
+
     def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         arrays = softened(graph, self.hard_cost)
         try:
@@ -267,10 +272,9 @@ class CQP(Solver):
     def _round(self, state: State) -> Labels:
         """The better of BCD from the relaxed vectors and BCD from their largest entries."""
         graph, x = state.graph, state.descent.settle()
-        labels = [
-            round_and_descend(graph, x, state.context),
-            local_minimum(graph, _largest(graph.arrays, x), state.context),
-        ]
+        labels = [round_and_descend(graph, x, state.context)]
+        if state.context.remaining() > 0.0:  # else the first is these already
+            labels.append(local_minimum(graph, _largest(graph.arrays, x), state.context))
         return min(labels, key=lambda l: energy(graph, l))
 
     def finish(self, state: State | None) -> Final:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tightmap.energy.energies import energy, one_hot, unary_argmin
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels, Vector
 from tightmap.moves.coordinate_descent import round_and_descend
@@ -78,6 +79,10 @@ class MultiStart(Solver):
     @abstractmethod
     def descent(self, graph: Graph, context: Context) -> Descent:
         """The descent that every start goes through."""
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         state = State(graph, context, self.descent(graph, context), self._starts(graph, init, context.rng()))

@@ -38,6 +38,7 @@ import numpy.typing as npt
 from tightmap.energy.certificate import UNIT, certify
 from tightmap.energy.duals import Dual, given_messages
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.graph.stencil import Stencil, find_stencil
 from tightmap.moves.context import Context, Labels
@@ -48,7 +49,6 @@ from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.trws import general
 from tightmap.solvers.trws.grid import (
     Strips,
     build_strips,
@@ -58,6 +58,7 @@ from tightmap.solvers.trws.grid import (
     sweep,
 )
 from tightmap.solvers.trws.grid_bound import bound_sweep
+from tightmap.solvers.trws.solver import general
 
 BLOCK = 16  # iterations: after so many the bound is certified, the best rounding polished and convergence checked
 RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
@@ -243,6 +244,10 @@ class TRWS(Solver):
             raise OptionError(f"trws: rounding must be at least 0, got {self.rounding}")
         if not self.tolerance >= 0.0:
             raise OptionError(f"trws: tolerance must be at least 0, got {self.tolerance}")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         stencil = grid_stencil(graph) if self.order == "index" else None
