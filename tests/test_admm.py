@@ -14,11 +14,12 @@ from tightmap.factors.kernels import value, workspace
 from tightmap.graph.stencil import find_stencil
 from tightmap.runtime import parallel
 from tightmap.runtime.parallel import Teams
+from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
 from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
 from tightmap.solvers.admm.kkt import copy_gradient, transposed
-from tightmap.solvers.admm.solver import ADMM, AdmmState, grid
+from tightmap.solvers.admm.solver import ADMM, AdmmState
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from command_line import processes_of, start
 from tightmap.bench import runner
 from tightmap.bench.records import read_rows
 from tightmap.bench.suites import built_in
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 
 
 def row_of(**more):
@@ -68,7 +68,7 @@ def test_second_interruption_waits_for_the_processes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("out", [None, "r.jsonl"])
 def test_command_says_what_is_there_after_a_signal(tmp_path, monkeypatch, capsys, out):
     """The tables of what is finished, a message that is true, and no temporary files."""
-    from tightmap.cli.main import bench as bench_cli
+    from tightmap.cli import bench as bench_cli
 
     places = tmp_path / "work", tmp_path / "temporary"
     for place in places:

@@ -14,7 +14,7 @@ import pytest
 import tightmap as tm
 from command_line import assert_one_sentence, tightmap
 from problems import grid_model
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 from tightmap.runtime import clock
 
 

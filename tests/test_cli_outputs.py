@@ -17,7 +17,7 @@ import pytest
 import tightmap as tm
 from command_line import FILES, assert_complete, assert_one_sentence, outputs, tightmap, tightmap_to
 from problems import grid_model
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 from tightmap.io import atomic
 from tightmap.runtime import clock
 from tightmap.view import plot as plots

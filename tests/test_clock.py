@@ -13,7 +13,7 @@ import tightmap as tm
 from tightmap.registry import METHODS
 from tightmap.runtime import clock
 from tightmap.runtime.compiled import PREPARE
-from tightmap.solvers.admm.solver import engine as admm_engine
+from tightmap.solvers.admm import engine as admm_engine
 
 
 def test_compilation_is_left_out():

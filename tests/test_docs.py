@@ -185,7 +185,7 @@ def test_the_picture_of_the_house_is_up_to_date():
 
 
 def test_exit_codes_in_the_readme_are_those_of_the_command_line():
-    from tightmap.cli.main import main
+    from tightmap.cli import main
 
     stated = set(re.findall(r"^ {4}(\d+) ", main.__doc__, flags=re.MULTILINE)) | set(
         re.findall(r"(\d+): SIG", main.__doc__)

@@ -181,7 +181,7 @@ def test_bounds_rise_and_energies_fall():
 
 def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
     """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
-    from tightmap.solvers.exact.solver import solver as exact
+    from tightmap.solvers.exact import solver as exact
 
     model = hard_model(n=18, labels=3)
     expected = tm.solve(model, "exact", elimination=0)

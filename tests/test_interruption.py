@@ -16,7 +16,7 @@ import tightmap as tm
 from command_line import FILES, assert_complete, outputs, processes_of, start
 from problems import grid_model
 from tightmap import driver
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 from tightmap.io import atomic
 from tightmap.runtime import clock
 from tightmap.view import plot as plots
@@ -207,7 +207,7 @@ def test_command_in_another_thread(model_path, tmp_path, capsys):
 ANNOUNCE = """
 import sys
 from tightmap import driver
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 real = driver.solve
 def solve(*args, **options):
     return real(*args, **(options | {"callback": lambda info: print("step", file=sys.stderr, flush=True)}))
@@ -231,7 +231,7 @@ def test_process_that_is_solving(model_path, tmp_path, number):
 
 TWICE = """
 import signal
-from tightmap.cli.main import main as cli
+from tightmap.cli import main as cli
 from tightmap.io import atomic
 atomic.os.fsync = lambda number: [signal.raise_signal(signal.SIGTERM) for _ in range(2)]
 cli.main()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.canonical.build import build as canonical
+from tightmap.canonical import build as canonical
 from tightmap.factors import kernels
 from tightmap.factors.pattern import bell
 from tightmap.graph.graph import Kind

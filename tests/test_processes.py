@@ -22,9 +22,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import numpy as np
 import tightmap as tm
 from tightmap.runtime import clock
-from tightmap.solvers.admm.solver import engine as admm_engine
+from tightmap.solvers.admm import engine as admm_engine
 from tightmap.solvers.relaxed import descent
-from tightmap.solvers.trws.solver import solver as trws
+from tightmap.solvers.trws import solver as trws
 
 admm_engine.SERIAL = descent.SMALL = trws.WORTH_THREADS = 0  # several threads on a small model too
 trws.STEP = 0  # one iteration per step

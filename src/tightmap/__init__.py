@@ -28,10 +28,17 @@ _PUBLIC = {
 }
 
 # modules that are used as tightmap.plot.convergence(...)
-_ROOMS = {"plot": "tightmap.view.plot", "problems": "tightmap.problems"}
+_ROOMS = {
+    "io": "tightmap.io",
+    "plot": "tightmap.view.plot",
+    "problems": "tightmap.problems",
+    "testing": "tightmap.testing",
+}
 
 if TYPE_CHECKING:
+    from tightmap import io as io
     from tightmap import problems as problems
+    from tightmap import testing as testing
     from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError

@@ -24,8 +24,8 @@ from tightmap.graph.stencil import Stencil
 from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.pace import EVER
 from tightmap.runtime.parallel import Teams
+from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.general import Form, factor_ranges, general_state, general_sweeps
-from tightmap.solvers.admm.solver import grid
 
 PART = 16  # rows of an image that are copied at a time, because a copy of all rows would need much memory
 SERIAL = 300_000  # models with fewer labels in all run on one thread, which is then faster than two

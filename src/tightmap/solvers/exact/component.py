@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tightmap.solvers.exact import store as ec
 from tightmap.solvers.exact.consistency import propagate
 from tightmap.solvers.exact.network import Network, Table
 from tightmap.solvers.exact.search import CLOSED, FULL, Tree, burst, cost_of
-from tightmap.solvers.exact.solver import store as ec
 from tightmap.solvers.exact.spread import spread
 from tightmap.solvers.exact.store import Ints, Net, State, undo
 

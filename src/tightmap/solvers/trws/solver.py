@@ -49,6 +49,7 @@ from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.trws import general
 from tightmap.solvers.trws.grid import (
     Strips,
     build_strips,
@@ -58,7 +59,6 @@ from tightmap.solvers.trws.grid import (
     sweep,
 )
 from tightmap.solvers.trws.grid_bound import bound_sweep
-from tightmap.solvers.trws.solver import general
 
 BLOCK = 16  # iterations: after so many the bound is certified, the best rounding polished and convergence checked
 RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
