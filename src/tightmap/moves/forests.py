@@ -236,8 +236,8 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
 
     Labels change only if it falls, or always (for sampling, where noise is part of the game); never when time is up.
 
-    cost holds, one variable of the block after the other, the cost of their labels plus messages of children; place
-    says where a variable is in the block, counted from one, and is zero for all before and after.
+    cost is room for the labels of the block, variable by variable: their costs plus the messages of the children.
+    place is zero for all variables before and after the call; in between it has the places in the block, from one on.
     """
     work = np.empty(scratch)
     out = np.empty(scratch)
@@ -319,7 +319,7 @@ def _minimise_block(g, labels, order, parent, link, cost, place, scratch, left):
 
 
 def largest_block(graph: Graph, forests: Forests) -> int:
-    """Labels of the variables of one block, at most."""
+    """The largest number of labels that the variables of one block have together."""
     cards = graph.arrays.cards[forests.order].astype(np.int64)
     return int(np.add.reduceat(cards, forests.start[:-1]).max()) if len(cards) else 0
 

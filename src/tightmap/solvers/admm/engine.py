@@ -143,7 +143,7 @@ class GridEngine(Engine):
         self.teams = Teams(strips) if teams is None else teams
 
     def _parts(self) -> Iterator[tuple[int, slice]]:
-        """Some rows of the image at a time: first row, pixels.  A copy of everything would be a quarter of the run."""
+        """Some rows of the image at a time: first row, pixels.  A copy of all would be a quarter of the memory."""
         width = self.stencil.width
         for first in range(0, self.stencil.height, PART):
             yield first, slice(first * width, min(first + PART, self.stencil.height) * width)

@@ -90,7 +90,7 @@ class AdmmState:
 
 
 def _stencil(graph: Graph) -> Stencil:
-    """With its weights, which nobody keeps: a sixteenth of the run would go to them."""
+    """The stencil with its weights, found anew for each use: keeping them takes a sixteenth of the memory of a run."""
     stencil = find_stencil(graph)
     assert stencil is not None
     return stencil

@@ -80,7 +80,7 @@ def undo(s, mark):
 
 @lean
 def raised(s, i):
-    """A label of i that was free of cost is no more."""
+    """A label of i that cost nothing now costs something or is gone: what relied on it is to be looked at again."""
     s.flag[DIRECTED, i] = 1
     s.flag[RAISED, i] = 1
     s.flag[LOOSE, i] = 1

@@ -75,7 +75,7 @@ class Run(ABC):
         """One iteration of the method; sets ``low`` when it knows the bound."""
 
     def settle(self) -> Iterator[None]:
-        """Whatever brings the messages into the state in which clusters are scored."""
+        """What a method does before clusters are scored; nothing by default."""
         yield from ()
 
     def sweep(self, neg: FloatArray, action: int, labels: Labels, low: FloatArray) -> Iterator[None]:

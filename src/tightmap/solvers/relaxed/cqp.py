@@ -53,7 +53,7 @@ GRACE = 0.2  # seconds that computing the last bound may take after the time lim
 def _dominating(tables: Vector, patient: Callable[[], bool]) -> tuple[Vector, Vector]:
     """Half the absolute row and column sums of (k, rows, columns) tables without their separable parts.
 
-    What is taken for these is the better the more patience there is.
+    Taking off medians leaves less than taking off minima; there are as many rounds of that as time allows.
     """
     left = np.abs(_shifted(tables, np.min))
     middle = tables

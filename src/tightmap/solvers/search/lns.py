@@ -53,7 +53,7 @@ MOST = 255  # most labels of one variable that a move chooses among
 
 @lean
 def _noise(random):
-    """Gumbel noise, to be subtracted from preferences, that is added to costs."""
+    """Gumbel noise to add to a cost: the label with the smallest sum is then a draw, cheap labels more likely."""
     return np.log(-np.log(uniform(random)))
 
 

@@ -168,7 +168,7 @@ class Tabu(Solver):
         return state
 
     def _settle(self, state: State, labels: Labels) -> None:
-        """Make ``labels`` the present point of the walk, with fresh costs (drift ends here)."""
+        """Let the walk go on from ``labels``, with costs computed afresh, so that rounding errors do not add up."""
         state.labels = labels.copy()
         initial_costs(state.graph.arrays, state.labels, state.cost)
         state.value[0] = state.value[1] = energy(state.graph, labels)
