@@ -24,6 +24,7 @@ from .trials import Broken, Trial
 from .worker import KEPT, Begin, Checked, End, Found, Plan, Task, make_case, serve
 
 PROGRESS = 60.0  # seconds between two lines of progress
+PATIENCE = 10.0  # times the limit that a worker may wait without working
 START = 120.0  # seconds that a new process may take to import everything
 
 
@@ -77,16 +78,29 @@ class Lane:
         self.process.start()
         other.close()
         self.fresh = True
-        self.since = time.monotonic()
+        self.heard()
 
     def give(self, task: Task) -> None:
         self.task, self.at = task, None
-        self.sent = self.since = time.monotonic()
+        self.sent = time.monotonic()
+        self.heard()
         self.connection.send(task)
 
-    def quiet(self) -> float:
-        """Seconds since the worker last said something."""
-        return time.monotonic() - self.since
+    def heard(self) -> None:
+        """The worker has said something: it is given its time anew."""
+        self.since, self.used = time.monotonic(), processor_seconds(self.process.pid or 0)
+
+    def silent(self, limit: float) -> bool:
+        """Has the worker said nothing for so long that it must be stuck?
+
+        What counts is the time that it has worked: others may use the machine too.  A worker that does not even work is
+        waiting for something that will not come.
+        """
+        quiet = time.monotonic() - self.since
+        if quiet <= limit:
+            return False
+        worked = processor_seconds(self.process.pid or 0) - self.used
+        return not worked <= limit or quiet > PATIENCE * limit
 
     def stop(self) -> str:
         """End the worker, and say where it was if it left word."""
@@ -107,10 +121,13 @@ class Lane:
         return where
 
 
-def busy_machine() -> float:
-    """How many times longer everything takes because others use the machine too."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 1.0
-    return max(1.0, load / (os.cpu_count() or 1))
+def processor_seconds(pid: int) -> float:
+    """Seconds that a process has used so far, NaN where the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return float("nan")
 
 
 class Parent:
@@ -140,7 +157,7 @@ class Parent:
                 for lane in busy:
                     if lane.connection in ready:
                         self._listen(lane)
-                    elif lane.quiet() > (START if lane.fresh else self.hang) * busy_machine():
+                    elif lane.silent(START if lane.fresh else self.hang):
                         self._lost(lane, f"no answer for {self.hang:g} s", died=False)
         finally:
             for lane in self.lanes:
@@ -154,7 +171,8 @@ class Parent:
             lane.process.join(10.0)
             self._lost(lane, f"the process died ({lane.process.exitcode})", died=True)
             return
-        lane.since, lane.fresh = time.monotonic(), False
+        lane.fresh = False
+        lane.heard()
         if isinstance(message, Begin):
             lane.at = message
         elif isinstance(message, Checked):
