@@ -233,14 +233,28 @@ def test_convex_relaxation_is_convex_and_below(model):
 # ------------------------------------------------------------------------------------------------- TRW-S
 
 
-@given(models(max_order=2, hard=0.1))
-def test_bound_rises_below_the_optimum(model):
+def assert_bound_rises_below_the_optimum(model):
     optimum = brute_force(model).energy
     labels, energy, trace = trws(model, 8)
     bounds = np.array([row["bound"] for row in trace])
     assert (np.diff(bounds) >= -1e-9 * (1.0 + np.abs(bounds[1:]))).all()
     assert bounds[-1] <= optimum + 1e-9 * (1.0 + abs(optimum))
     assert energy >= optimum - 1e-9 * (1.0 + abs(energy)) and energy == pytest.approx(model.energy(labels))
+
+
+@given(models(max_order=2, hard=0.1))
+def test_bound_of_any_pairwise_model(model):
+    assert_bound_rises_below_the_optimum(model)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bound_of_complete_graphs(seed):
+    """Every variable is in many cycles, so that what it sends has to be averaged right."""
+    rng = np.random.default_rng(seed)
+    model = tm.Model([3] * 5)
+    model.add_unaries(rng.normal(size=(5, 3)))
+    model.add_factors(list(itertools.combinations(range(5), 2)), rng.normal(size=(10, 3, 3)))
+    assert_bound_rises_below_the_optimum(model)
 
 
 @pytest.mark.parametrize("seed", range(4))
