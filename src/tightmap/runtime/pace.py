@@ -11,14 +11,14 @@ Seconds are handed over, not a moment: a kernel may have to be compiled before i
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tightmap.runtime.compiled import lean
+from tightmap.runtime.compiled import instruction, lean
 
 if TYPE_CHECKING:
     from tightmap.moves.context import Context
@@ -35,7 +35,7 @@ class TimeUp(Exception):
     """The time limit has passed in the middle of something that is of no use unless it is finished."""
 
 
-@intrinsic
+@instruction(time.monotonic)
 def _seconds(typingctx):
     """Seconds since some moment, on the system's steady clock."""
 
