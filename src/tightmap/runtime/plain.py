@@ -55,7 +55,7 @@ def _folder() -> str | None:
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
     digest.update(repr((guard.CHECKED, [str(getattr(numba.config, name, None)) for name in CODE_OPTIONS])).encode())
     name = f"plain-{digest.hexdigest()[:16]}"
-    given = numba.config.CACHE_DIR
+    given = numba.config.CACHE_DIR  # type: ignore[attr-defined, unused-ignore]
     for place in (Path(given) if given else package / "__pycache__", Path.home() / ".cache" / "tightmap"):
         with suppress(OSError):
             (place / name).mkdir(parents=True, exist_ok=True)
@@ -67,10 +67,10 @@ def _folder() -> str | None:
 @contextmanager
 def _caching_in(folder: str | None) -> Iterator[None]:
     """Functions that are decorated meanwhile keep their machine code in the folder."""
-    before = numba.config.CACHE_DIR
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined, unused-ignore]
     if folder is not None:
-        numba.config.CACHE_DIR = folder
+        numba.config.CACHE_DIR = folder  # type: ignore[attr-defined, unused-ignore]
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined, unused-ignore]
