@@ -6,7 +6,8 @@ import numpy as np
 
 from tightmap.model.model import Model
 from tightmap.reference.dense import softened, tables
-from tightmap.reference.model import Labels, Outcome, Tables, Vector
+from tightmap.reference.model import Labels, Outcome, Tables
+from tightmap.reference.tensor import Vector
 
 TIE = 1e-12  # relative to the largest cost: what differs by less is equal but for rounding
 

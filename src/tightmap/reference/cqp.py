@@ -8,7 +8,8 @@ from tightmap.errors import ModelError
 from tightmap.model.model import Model
 from tightmap.reference.bcd import descend
 from tightmap.reference.dense import softened, tables
-from tightmap.reference.model import Outcome, Tables, Vector
+from tightmap.reference.model import Outcome, Tables
+from tightmap.reference.tensor import Vector
 
 
 def diagonal(t: Tables) -> Vector:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tightmap.model.model import Model
-from tightmap.reference.model import Group, Labels, Tables, Vector
+from tightmap.reference.model import Group, Labels, Tables
+from tightmap.reference.tensor import Vector
 
 
 def tables(model: Model | Tables) -> Tables:

@@ -6,7 +6,8 @@ from tightmap.model.model import Model
 from tightmap.reference.bcd import descend
 from tightmap.reference.dense import softened, tables
 from tightmap.reference.line_search import line_search
-from tightmap.reference.model import Outcome, Tables, Vector
+from tightmap.reference.model import Outcome, Tables
+from tightmap.reference.tensor import Vector
 
 
 def frank_wolfe(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.polynomial import Polynomial
 
-from tightmap.reference.model import Vector
+from tightmap.reference.tensor import Vector
 
 
 def line_search(energy: Callable[[Vector], float], degree: int, x: Vector, r: Vector) -> float:

@@ -6,8 +6,9 @@ from tightmap.model.model import Model
 from tightmap.reference.bcd import descend
 from tightmap.reference.dense import softened, tables
 from tightmap.reference.line_search import line_search
-from tightmap.reference.model import Outcome, Tables, Vector
+from tightmap.reference.model import Outcome, Tables
 from tightmap.reference.simplex import project
+from tightmap.reference.tensor import Vector
 
 
 def pgd(model: Model | Tables, start: Vector | None = None, iterations: int = 1000, tolerance: float = 1e-6) -> Outcome:

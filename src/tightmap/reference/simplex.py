@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.reference.model import Labels, Vector
+from tightmap.reference.model import Labels
+from tightmap.reference.tensor import Vector
 
 
 def project(v: Vector, offset: Labels) -> Vector:

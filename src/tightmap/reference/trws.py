@@ -7,7 +7,8 @@ import numpy as np
 from tightmap.errors import ModelError
 from tightmap.model.model import Model
 from tightmap.reference.dense import softened, tables
-from tightmap.reference.model import Labels, Outcome, Tables, Vector
+from tightmap.reference.model import Labels, Outcome, Tables
+from tightmap.reference.tensor import Vector
 
 Pairs = dict[tuple[int, int], Vector]
 
