@@ -1,9 +1,11 @@
 # Everything runs inside .venv, made and filled on first use; the stamp files say what has been installed.
 PYTHON ?= python3
+MINUTES ?= 10
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test fuzz check-memory lint bench clean
 
 $(VENV)/.base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,13 +31,20 @@ test: $(VENV)/.dev  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2
 
+fuzz: $(VENV)/.dev  ## random models and files, all methods, against brute force; failures go to fuzz-failures/
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --out fuzz-failures
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
+MODELS ?= 240
+check-memory: $(VENV)/.dev  ## every method on models of every shape with index and heap checks; MODELS=n random ones
+	$(BIN)/python tests/memory/check.py --models $(MODELS)
+
 bench: $(VENV)/.bench  ## the short benchmark, with a report page
 	$(BIN)/tightmap bench smoke --report bench.html
 
 clean:
-	rm -rf $(VENV) demo.png bench.html
+	rm -rf $(VENV) demo.png bench.html fuzz-failures

@@ -28,9 +28,9 @@ import numpy as np
 import tightmap as tm
 from tightmap.driver import Info
 from tightmap.factors.kernels import workspace
-from tightmap.solvers.admm_engine import Engine, GridEngine
-from tightmap.solvers.admm_general import Form, pull
-from tightmap.stencil import find_stencil
+from tightmap.graph.stencil import find_stencil
+from tightmap.solvers.admm.engine import Engine, GridEngine
+from tightmap.solvers.admm.general import Form, pull
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUALITY = {  # name: file, seconds, energy to reach, added to the energy
@@ -142,7 +142,6 @@ def speed() -> None:
         assert stencil is not None
         for dtype, goal in zip((np.float32, np.float64), goals, strict=True):
             for threads in (1, 2):
-                numba.set_num_threads(threads)
                 engine = GridEngine(stencil, graph.arrays.unary, 1e-8, dtype, threads, False)
                 if len(engine.strips) - 1 < threads:
                     continue
@@ -200,7 +199,6 @@ def resident(run: Callable[[], object]) -> float:
 
 def cached() -> None:
     """How much the cache saves at the end of a run."""
-    numba.set_num_threads(1)
     graph = tm.read(DATA / QUALITY["tsukuba"][0]).graph()
     stencil = find_stencil(graph)
     assert stencil is not None

@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numba
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.bcd import descend
+from tightmap.moves.coordinate_descent import descend
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[1].parent / "shared" / "data"))
 
@@ -47,7 +46,6 @@ def million_edges() -> tuple[int, float]:
 
 
 def main() -> None:
-    numba.set_num_threads(1)
     edges, seconds = million_edges()
     print(f"Potts grid, {edges} edges: built and canonicalised in {seconds:.2f} s (target 2 s)")
     ring = DATA / "inpainting" / "n4-triplepoint4-plain-ring.h5"

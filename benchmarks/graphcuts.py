@@ -203,7 +203,7 @@ def other_models() -> dict[str, tm.Model]:
 
 
 def compare_orders() -> None:
-    from tightmap.energy import unary_argmin
+    from tightmap.energy.energies import unary_argmin
     from tightmap.graphcut.expansion import Expansion
     from tightmap.graphcut.pairwise import pair_model
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap import clock
 from tightmap.factors.pattern import bell
 from tightmap.registry import METHODS, solver_class
+from tightmap.runtime import clock
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SUFFIXES = (".uai", ".wcsp", ".cfn", ".qpbo", ".txt", ".mc", ".qubo", ".dd", ".h5", ".npz")

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 import tightmap as tm
+from tightmap.moves.context import Context
 from tightmap.problems.images import read_image, shrink
 from tightmap.problems.second_order import second_order_stereo
 from tightmap.problems.segmentation import segmentation
-from tightmap.solvers.base import Context
-from tightmap.solvers.clusters import pair_clusters, square_clusters
-from tightmap.solvers.region_kernels import AHEAD
-from tightmap.solvers.regions import build_regions
-from tightmap.solvers.srmp import SrmpRun
+from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
+from tightmap.solvers.regions.kernels import AHEAD
+from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.regions.srmp import SrmpRun
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

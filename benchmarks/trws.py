@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.trws import GridEngine, grid_stencil
+from tightmap.solvers.trws.solver import GridEngine, grid_stencil
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MODELS = {  # name: file, seconds, energy to reach, bound to reach
@@ -83,7 +83,6 @@ def speed(names: list[str]) -> None:
             cpu = best_of(engine, False, False, time.process_time)  # all threads; on a busy machine the fairer figure
             rounded = best_of(engine, True, False)
             certified = 4.0 * (best_of(engine, False, True) - plain)
-            engine.close()
             print(
                 f"{name:10} {threads:7d} {plain:12.2f} {cpu:7.2f} {SPEED[name] if threads == 1 else np.nan:7.1f} "
                 f"{rounded:10.2f} {certified:11.2f}",

@@ -1,4 +1,4 @@
-"""Slow, obvious oracles.  Nothing here shares code with the kernels it checks."""
+"""Slow, obvious oracles, with those of tightmap.reference.  Nothing here shares code with the kernels it checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import itertools
 import numpy as np
 from scipy.optimize import linprog
 
+from tightmap.reference import brute_force as every_labelling
+from tightmap.reference.dense import collect
+from tightmap.reference.simplex import project
+from tightmap.reference.tensor import contract
+
 
 def labellings(cards):
     """Every labelling of variables with these label counts."""
@@ -14,13 +19,9 @@ def labellings(cards):
 
 
 def brute_force(model):
-    """(smallest energy, a labelling that has it) by trying all labellings on the user's own tables."""
-    best, arg = np.inf, None
-    for x in labellings(model.cardinalities):
-        e = model.energy(np.array(x, dtype=np.int64))
-        if arg is None or e < best:
-            best, arg = e, np.array(x, dtype=np.int64)
-    return best, arg
+    """(smallest energy, a labelling that has it) by trying all labellings."""
+    labels = every_labelling.brute_force(model).labels
+    return model.energy(labels), labels
 
 
 def dense_factor(graph, f):
@@ -67,26 +68,20 @@ def pattern_order(k):
     return sorted({growth_string(x) for x in itertools.product(range(k), repeat=k)})
 
 
+def graph_tables(graph):
+    """A canonical graph as dense tables, for the methods of tightmap.reference."""
+    g = graph.arrays
+    return collect(graph.constant, g.cards, g.unary, [dense_factor(graph, f) for f in range(graph.m)])
+
+
 def graph_energy(graph, x):
     """Energy of a canonical labelling by definition."""
-    g = graph.arrays
-    total = graph.constant + sum(g.unary[g.offset[i] + x[i]] for i in range(graph.n))
-    for f in range(graph.m):
-        scope, table = dense_factor(graph, f)
-        total += table[tuple(x[i] for i in scope)]
-    return total
+    return graph_tables(graph).energy(np.asarray(x, dtype=np.int64))
 
 
 def contraction(table, position, vectors):
     """sum over all other positions of table * product of vectors."""
-    out = np.zeros(table.shape[position])
-    for x in labellings(table.shape):
-        v = table[x]
-        for p, s in enumerate(x):
-            if p != position:
-                v = v * vectors[p][s]
-        out[x[position]] += v
-    return out
+    return contract(table, position, vectors)
 
 
 def min_marginal(table, position, vectors):
@@ -100,16 +95,7 @@ def min_marginal(table, position, vectors):
 
 def multilinear(graph, x):
     """Multilinear energy of flat relaxed vectors."""
-    g = graph.arrays
-    total = graph.constant + float(g.unary @ x)
-    for f in range(graph.m):
-        scope, table = dense_factor(graph, f)
-        for labels in labellings(table.shape):
-            v = table[labels]
-            for i, s in zip(scope, labels, strict=True):
-                v = v * x[g.offset[i] + s]
-            total += v
-    return total
+    return graph_tables(graph).multilinear(x)
 
 
 def bound_of_messages(graph, messages):
@@ -160,8 +146,5 @@ def local_polytope(graph):
 
 
 def simplex_projection(v):
-    """Projection on the probability simplex by sorting."""
-    u = np.sort(v)[::-1]
-    total = np.cumsum(u) - 1.0
-    k = np.flatnonzero(u > total / np.arange(1, len(v) + 1))[-1]
-    return np.maximum(v - total[k] / (k + 1), 0.0)
+    """Projection on the probability simplex."""
+    return project(v, np.array([0, len(v)]))

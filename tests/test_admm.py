@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import get_num_threads, set_num_threads
 from scipy.optimize import minimize
 
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
-from tightmap.energy import energy, gradient, multilinear_energy
+from tightmap.energy.energies import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import value, workspace
-from tightmap.solvers import admm_grid as grid
-from tightmap.solvers.admm import ADMM, AdmmState
-from tightmap.solvers.admm_coarse import coarsen
-from tightmap.solvers.admm_engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
-from tightmap.solvers.admm_general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
-from tightmap.solvers.admm_kkt import copy_gradient, transposed
-from tightmap.stencil import find_stencil
+from tightmap.graph.stencil import find_stencil
+from tightmap.runtime import parallel
+from tightmap.runtime.parallel import Teams
+from tightmap.solvers.admm import grid
+from tightmap.solvers.admm.coarse import coarsen
+from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
+from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
+from tightmap.solvers.admm.kkt import copy_gradient, transposed
+from tightmap.solvers.admm.solver import ADMM, AdmmState
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Models this small are done before a second thread has woken up."""
-    before = get_num_threads()
-    set_num_threads(1)
-    yield
-    set_num_threads(before)
+    with parallel.using(1):
+        yield
 
 
 def small_graph(order, seed=0):
@@ -262,7 +261,7 @@ def test_grid_cache_and_strips_change_nothing():
     for strips, cached in ((1, True), (1, False), (3, True)):
         engine = GridEngine(stencil, graph.arrays.unary, 1e-8, np.float32, 1, cached)
         engine.strips = np.linspace(0, 21, strips + 1).astype(np.int64)
-        set_num_threads(min(2, strips))
+        engine.teams = Teams(min(2, strips))
         engine.reset(None)
         parts = []
         for k in range(12):
@@ -393,3 +392,16 @@ def test_lanes_of_a_narrow_grid():
         result = tm.solve(model, "admm", max_iterations=200)
         assert result.feasible
     assert grid.LANES == 8
+
+
+def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
+    """Truncated at zero, a table has no filter taps at all: sweeps that read the first would read something else."""
+    rng = np.random.default_rng(10)
+    model = tm.Model.grid(4, 5, 3)
+    unaries = rng.random((20, 3))
+    model.add_unaries(unaries)
+    model.add_truncated_linear(model.edges(), np.ones(len(model.edges())), 0.0)
+    stencil = find_stencil(model.graph())
+    assert stencil is None or not grid.fits(stencil)
+    result = tm.solve(model, "admm", max_iterations=60)
+    assert result.energy == pytest.approx(unaries.min(axis=1).sum())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.solvers.auto import plan
+from tightmap.solvers.auto.plan import plan
 
 
 def spins(height, width, seed=0):
@@ -41,10 +41,19 @@ def test_images_get_cuts_and_trws_and_squares_where_labels_are_few(labels):
 
 
 def test_annealing_comes_first_where_there_are_no_cuts():
-    assert [phase.method for phase in plan(irregular().graph()) if phase.early] == ["sa"]
+    assert [phase.method for phase in plan(irregular().graph()) if phase.early] == ["annealing"]
     result = tm.solve(irregular(200, 4), time_limit=0.5)
-    assert "sa (" in result.note
+    assert "annealing (" in result.note
     assert result.energy == pytest.approx(irregular(200, 4).energy(result.labels))
+
+
+def test_every_method_is_heard():
+    """Whatever the weights say: no method waits for its first turn until the time is over."""
+    model = irregular(200, 4)
+    result = tm.solve(model, time_limit=3.0)
+    for phase in plan(model.graph()):
+        if not phase.follows:
+            assert f"{phase.method} (" in result.note, result.note
 
 
 def test_frustrated_grids_get_squares_and_other_models_clusters():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, models, random_model, tree_model
-from tightmap.energy import energy, multilinear_energy
-from tightmap.solvers.base import Context
-from tightmap.solvers.bcd import local_minimum, round_and_descend
-from tightmap.solvers.forest import Lines, forest_blocks, sweep_forests
+from tightmap.energy.energies import energy, multilinear_energy
+from tightmap.moves.context import Context
+from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.forests import Lines, forest_blocks, sweep_forests
 
 
 def assert_local_minimum(graph, labels):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
+from bench_worker import RING, worker_that
 from tightmap.bench import published, runner
 from tightmap.bench.charts import Series, convergence_svg, ticks, time_ticks
 from tightmap.bench.formats import render
@@ -24,8 +25,6 @@ from tightmap.bench.report import render_report
 from tightmap.bench.suites import built_in, from_file
 from tightmap.bench.tables import Entry, collect, family_table, published_table, statistics
 from tightmap.bench.worker import compilation, perform, thin
-
-RING = Run("inpainting-n4", "ring-40", "bcd", time_limit=5.0)
 
 
 def fake(method, energy, bound=None, instance="ring", family="inpainting-n4", **more):
@@ -88,17 +87,7 @@ def test_run_in_a_process_and_resume(tmp_path):
     assert runner.pending(runs, path) == []
 
 
-def worker_that(monkeypatch, code):
-    """Replace the worker by a few lines of Python; argv[1] is the result file."""
-    real = subprocess.Popen
-
-    def start(command, **options):
-        return real([sys.executable, "-c", code, command[-1]], **options)
-
-    monkeypatch.setattr(runner.subprocess, "Popen", start)
-
-
-STARTED = "import sys, pathlib; pathlib.Path(sys.argv[1]).with_suffix('.started').touch()"
+STARTED = "print(flush=True)"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +113,7 @@ def test_what_goes_wrong_is_a_row(tmp_path, monkeypatch, code, status, reason):
 
 def test_interruption_keeps_what_is_finished(tmp_path, monkeypatch):
     path = tmp_path / "r.jsonl"
-    worker_that(monkeypatch, "import sys, json; open(sys.argv[1], 'w').write(json.dumps({'status': 'CONVERGED'}))")
+    worker_that(monkeypatch, """print('{"status": "CONVERGED"}')""")
     runs = [replace(RING, seed=k) for k in range(4)]
 
     def after(run, row):
@@ -394,9 +383,9 @@ def test_command(tmp_path):
     """One small suite from the command line, twice: the second time nothing is run."""
     file = tmp_path / "mine.toml"
     file.write_text('methods = ["bcd"]\n[[model]]\nproblem = "inpainting"\narguments = {size = 8}\n')
-    command = [sys.executable, "-m", "tightmap.cli", "bench", str(file), "--out", str(tmp_path / "r.jsonl")]
+    command = [sys.executable, "-m", "tightmap.cli.main", "bench", str(file), "--out", str(tmp_path / "r.jsonl")]
     command += ["--report", str(tmp_path / "r.html"), "--format", "csv"]
-    code = "import sys; sys.argv = sys.argv[1:]; from tightmap.cli import main; main()"
+    code = "import sys; sys.argv = sys.argv[1:]; from tightmap.cli.main import main; main()"
     command[1:3] = ["-c", code, "tightmap"]
     first = subprocess.run(command, capture_output=True, text=True, check=True)
     again = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tightmap as tm
+from command_line import assert_one_sentence, tightmap
 from problems import grid_model
+from tightmap.cli import main as cli
+from tightmap.runtime import clock
 
 
-def tightmap(*args, **kwargs):
-    return subprocess.run(
-        [sys.executable, "-m", "tightmap.cli", *map(str, args)], capture_output=True, text=True, check=False, **kwargs
-    )
+@pytest.fixture
+def inside(capsys):
+    """The same inside of this process, which is quicker."""
+
+    def run(*args):
+        code = cli.run([str(a) for a in args])
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run
 
 
-def assert_one_sentence(run, *words):
-    """Exit code 2, something on stderr that names the trouble, and no traceback."""
-    assert run.returncode == 2, run.stderr
-    assert "Traceback" not in run.stderr and run.stdout == ""
-    for word in words:
-        assert word in run.stderr
-    assert run.stderr.startswith("tightmap: ") and run.stderr.count("\n") == 1
+@pytest.fixture(autouse=True)
+def quiet_compilation():
+    """Commands that run inside of this process announce compilations; other tests do not expect that."""
+    yield
+    clock.announce_always(False)
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +44,11 @@ def folder(tmp_path_factory):
     hard = tm.Model([2, 2])
     hard.add_factors([[0, 1]], np.full((2, 2), np.inf))
     tm.write(hard, path / "infeasible.npz")
-    tm.write(grid_model(np.random.default_rng(1), 60, 60, 4), path / "long.npz")
     return path
 
 
 def test_help_is_quick_and_imports_no_compiler():
-    code = "import sys; from tightmap.cli import app; from typer.main import get_command; get_command(app); "
+    code = "import sys; from tightmap.cli.main import app; from typer.main import get_command; get_command(app); "
     code += "sys.exit('numba' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     run = tightmap("--help")
@@ -79,16 +84,16 @@ def test_solve_writes_everything(folder, tmp_path):
     assert json.loads(warm.stdout)["energy"] <= record["energy"]
 
 
-def test_info_convert_methods(folder, tmp_path):
-    run = tightmap("info", folder / "grid.h5", "--json", "-")
+def test_info_convert_methods(inside, folder, tmp_path):
+    run = inside("info", folder / "grid.h5", "--json", "-")
     facts = json.loads(run.stdout)
     assert facts["variables"] == 30 and facts["groups"][0]["kind"] == "potts"
-    assert "Potts" in tightmap("info", folder / "grid.h5").stdout
-    assert tightmap("convert", folder / "grid.h5", tmp_path / "g.uai").returncode == 0
+    assert "Potts" in inside("info", folder / "grid.h5").stdout
+    assert inside("convert", folder / "grid.h5", tmp_path / "g.uai").returncode == 0
     x = np.zeros(30, dtype=np.int64)
     assert tm.read(tmp_path / "g.uai").energy(x) == pytest.approx(tm.read(folder / "grid.h5").energy(x))
-    assert "bcd" in tightmap("methods").stdout
-    assert "bcd" in [row["name"] for row in json.loads(tightmap("methods", "--json", "-").stdout)]
+    assert "bcd" in inside("methods").stdout
+    assert "bcd" in [row["name"] for row in json.loads(inside("methods", "--json", "-").stdout)]
 
 
 def test_compile_prepares_methods():
@@ -100,68 +105,95 @@ def test_compile_prepares_methods():
     assert_one_sentence(wrong, "nothing", "bcd")
 
 
-def test_infeasible_has_its_own_exit_code(folder):
-    run = tightmap("solve", folder / "infeasible.npz", "--method", "bcd", "--json", "-")
+def test_infeasible_has_its_own_exit_code(inside, folder):
+    run = inside("solve", folder / "infeasible.npz", "--method", "bcd", "--json", "-")
     assert run.returncode == 3
     record = json.loads(run.stdout)
     assert record["status"] == "INFEASIBLE" and record["energy"] is None and record["feasible"] is False
 
 
-def test_evidence(folder, tmp_path):
-    (tmp_path / "e.evid").write_text("2 0 1 7 2\n")
-    run = tightmap("solve", folder / "grid.h5", "--method", "bcd", "--evidence", tmp_path / "e.evid", "--json", "-")
+def test_evidence(inside, folder, tmp_path):
+    (tmp_path / "e.evid").write_text("2 7 2 0 1\n")
+    run = inside("solve", folder / "grid.h5", "--method", "bcd", "--evidence", tmp_path / "e.evid", "--json", "-")
     labels = json.loads(run.stdout)["labels"]
     assert labels[0] == 1 and labels[7] == 2
 
 
-def test_bad_input_is_one_sentence(folder, tmp_path):
+def test_bad_input_is_one_sentence(inside, folder, tmp_path):
     whole = (folder / "grid.h5").read_bytes()
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
-    assert_one_sentence(tightmap("info", tmp_path / "cut.h5"), "cut.h5")
+    assert_one_sentence(inside("info", tmp_path / "cut.h5"), "cut.h5")
     (tmp_path / "huge.uai").write_text("MARKOV\n1000000000000\n2 2\n")
-    assert_one_sentence(tightmap("info", tmp_path / "huge.uai"), "huge.uai")
+    assert_one_sentence(inside("info", tmp_path / "huge.uai"), "huge.uai")
     (tmp_path / "nan.uai").write_text("MARKOV\n1\n2\n1\n1 0\n2 nan 1\n")
-    assert_one_sentence(tightmap("info", tmp_path / "nan.uai"), "nan.uai")
+    assert_one_sentence(inside("info", tmp_path / "nan.uai"), "nan.uai")
     (tmp_path / "index.uai").write_text("MARKOV\n1\n2\n1\n1 4\n2 1 1\n")
-    assert_one_sentence(tightmap("info", tmp_path / "index.uai"), "index.uai")
-    assert_one_sentence(tightmap("solve", folder / "grid.h5", "--method", "nosuch"), "nosuch", "bcd")
+    assert_one_sentence(inside("info", tmp_path / "index.uai"), "index.uai")
+    assert_one_sentence(inside("solve", folder / "grid.h5", "--method", "nosuch"), "nosuch", "bcd")
     assert_one_sentence(
-        tightmap("solve", folder / "grid.h5", "--method", "bcd", "--option", "rhoo=1"), "rhoo", "restarts"
+        inside("solve", folder / "grid.h5", "--method", "bcd", "--option", "rhoo=1"), "rhoo", "restarts"
     )
-    assert_one_sentence(tightmap("solve", folder / "grid.h5", "--option", "novalue"), "KEY=VALUE")
-    assert_one_sentence(tightmap("solve", tmp_path / "absent.h5"), "absent.h5")
-    assert_one_sentence(tightmap("info", tmp_path), tmp_path.name)
-    run = tightmap("solve", folder / "grid.h5", "--time-limit", "soon")
+    assert_one_sentence(inside("solve", folder / "grid.h5", "--option", "novalue"), "KEY=VALUE")
+    assert_one_sentence(inside("solve", tmp_path / "absent.h5"), "absent.h5")
+    assert_one_sentence(inside("info", tmp_path), tmp_path.name)
+    run = inside("solve", folder / "grid.h5", "--time-limit", "soon")
     assert run.returncode == 2 and "Traceback" not in run.stderr
     before = sorted(p.name for p in tmp_path.iterdir())
-    run = tightmap("convert", folder / "grid.h5", tmp_path / "out.nosuch")
+    run = inside("convert", folder / "grid.h5", tmp_path / "out.nosuch")
     assert run.returncode == 2 and sorted(p.name for p in tmp_path.iterdir()) == before
 
 
-def listen_to_interrupts():
-    """A background job starts its children with SIGINT ignored; a person's shell does not."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+# ---------------------------------------------------------------------- errors from inside
 
 
-def test_interrupt_writes_the_best_so_far(folder, tmp_path):
-    target = tmp_path / "r.json"
-    command = [sys.executable, "-m", "tightmap.cli", "solve", str(folder / "long.npz"), "--method", "bcd"]
-    command += ["--option", "restarts=100000000", "--json", str(target)]
-    for patience in (3.0, 10.0, 30.0, 90.0):  # imports and compilation come first; how long depends on the machine
-        run = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_interrupts
-        )
-        time.sleep(patience)
-        run.send_signal(signal.SIGINT)
-        try:
-            _, err = run.communicate(timeout=120)
-        finally:
-            run.kill()
-        assert run.returncode == 130, err
-        assert "Traceback" not in err
-        if target.exists():
-            break
-    record = json.loads(target.read_text())
-    assert record["status"] == "INTERRUPTED"
-    model = tm.read(folder / "long.npz")
-    assert model.energy(np.array(record["labels"])) == pytest.approx(record["energy"])
+def out_of_memory():
+    raise MemoryError("Allocation failed (probably too large).")
+
+
+def out_of_memory_in_a_kernel():
+    try:
+        out_of_memory()
+    except MemoryError as error:
+        raise SystemError("returned a result with an exception set") from error
+
+
+def broken_kernel():
+    raise SystemError("error return without exception set")
+
+
+def too_deep():
+    return too_deep()
+
+
+@pytest.mark.parametrize(
+    ("accident", "words"),
+    [
+        (out_of_memory, "out of memory (Allocation failed (probably too large).)"),
+        (out_of_memory_in_a_kernel, "out of memory (Allocation failed"),
+        (broken_kernel, "a compiled part failed (error return"),
+        (too_deep, "nested too deeply (maximum recursion depth"),
+    ],
+)
+def test_errors_from_inside_are_one_sentence(folder, monkeypatch, capsys, accident, words):
+    from tightmap import driver
+
+    monkeypatch.setattr(driver, "solve", lambda *_, **__: accident())
+    assert cli.run(["solve", str(folder / "grid.h5"), "--method", "bcd"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"tightmap: {words}") and err.count("\n") == 1
+
+
+def test_memory_that_really_runs_out(folder, monkeypatch, capsys):
+    """A kernel that asks for more than any machine has: one sentence, whatever Numba makes of it."""
+    import numba
+
+    from tightmap import driver
+
+    @numba.njit
+    def kernel(n):
+        return np.ones(n).sum()
+
+    monkeypatch.setattr(driver, "solve", lambda *_, **__: kernel(1 << 57))
+    assert cli.run(["solve", str(folder / "grid.h5"), "--method", "bcd", "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "memory" in err and err.count("\n") == 1 and "Traceback" not in err

@@ -1,12 +1,19 @@
-"""The clock stands still while kernels are compiled, and only then."""
+"""The clock stands still while kernels are compiled, and only then; without a time limit no result depends on it."""
 
 from __future__ import annotations
 
 import time
 
+import numpy as np
+import pytest
 from numba import njit
+from numba.core import event
 
-from tightmap import clock
+import tightmap as tm
+from tightmap.registry import METHODS
+from tightmap.runtime import clock
+from tightmap.runtime.compiled import PREPARE
+from tightmap.solvers.admm import engine as admm_engine
 
 
 def test_compilation_is_left_out():
@@ -28,3 +35,51 @@ def test_other_work_counts():
     own = clock.now()
     time.sleep(0.05)
     assert clock.now() - own >= 0.05
+
+
+def test_the_first_run_of_admm_is_like_any_other(monkeypatch):
+    """Its penalties grow faster where iterations are slow; compiling the first of them does not make it slow."""
+    model = tm.Model([3] * 6)
+    rng = np.random.default_rng(0)
+    model.add_unaries(rng.random((6, 3)))
+    pairs = [[i, j] for i in range(6) for j in range(i)]
+    model.add_factors(pairs, rng.random((len(pairs), 3, 3)))
+    real, waits = admm_engine.general_sweeps, []
+
+    def sweeps(*arguments):
+        with event.trigger_event(PREPARE):  # as if these kernels were compiled in the first run
+            time.sleep(waits.pop() if waits else 0.0)
+        return real(*arguments)
+
+    monkeypatch.setattr(admm_engine, "general_sweeps", sweeps)
+    paths = []
+    for wait in (1.0, 0.0):
+        waits.append(wait)
+        result = tm.solve(model, "admm", time_limit=60.0, max_iterations=40, trace=True)
+        paths.append([(row["iteration"], row["rho"], row["residual"]) for row in result.trace])
+    assert paths[0] == paths[1] and len(paths[0]) > 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_time_limit_no_result_depends_on_the_clock(method, monkeypatch):
+    rng = np.random.default_rng(3)
+    model = tm.Model.grid(5, 6, 3 if method != "qpbo" else 2)
+    model.add_unaries(rng.random((30, model.max_labels)))
+    model.add_potts(model.edges(), rng.uniform(-0.4 if method == "qpbo" else 0.1, 1.0, len(model.edges())))
+    model.add_potts(np.array([[0, 8], [3, 27], [5, 20]]), np.full(3, 0.7))  # no regular grid
+
+    def outcome():
+        result = tm.solve(model, method, max_iterations=25, seed=1, trace=True)
+        # some methods interrupt an iteration to look at the clock; admm, where a step is many iterations, must not
+        steps = [row["iteration"] for row in result.trace] if method == "admm" else []
+        return result.energy, result.lower_bound, result.iterations, result.status, result.labels.tolist(), steps
+
+    steady = outcome()
+    real, jumps, ahead = time.perf_counter, np.random.default_rng(0), [0.0]
+
+    def jumpy():
+        ahead[0] += 10.0 ** jumps.uniform(-6.0, 0.5)
+        return real() + ahead[0]
+
+    monkeypatch.setattr(time, "perf_counter", jumpy)
+    assert outcome() == steady

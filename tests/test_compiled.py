@@ -13,8 +13,8 @@ from numba import types
 from numba.core.dispatcher import Dispatcher
 
 import tightmap
-import tightmap.compiled
-from tightmap.compiled import Compiled, compiled, lean
+import tightmap.runtime.compiled
+from tightmap.runtime.compiled import Compiled, compiled, lean
 
 
 @lean
@@ -91,9 +91,9 @@ def test_a_lean_function_must_not_allocate():
         wasteful(3)
 
 
-CALLEE = "from tightmap.compiled import compiled\n@compiled\ndef inner(x): return x + {}\n"
+CALLEE = "from tightmap.runtime.compiled import compiled\n@compiled\ndef inner(x): return x + {}\n"
 CALLER = (
-    "from package.callee import inner\nfrom tightmap.compiled import compiled\n"
+    "from package.callee import inner\nfrom tightmap.runtime.compiled import compiled\n"
     "@compiled\ndef outer(x): return 2 * inner(x)\n"
 )
 PROGRAM = """
@@ -195,7 +195,7 @@ def test_a_full_disk_does_not_lose_the_result(monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tightmap.compiled._CheckedFiles._open_for_write", fail)
+    monkeypatch.setattr("tightmap.runtime.compiled._CheckedFiles._open_for_write", fail)
     assert thrice(4) == 12
 
 
@@ -203,14 +203,14 @@ def test_without_a_place_on_disk_it_still_works(monkeypatch):
     def refuse(*_):
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr("tightmap.compiled._PackageCache.__init__", refuse)
+    monkeypatch.setattr("tightmap.runtime.compiled._PackageCache.__init__", refuse)
 
     @compiled
     def twice(x):
         return 2 * x
 
     with pytest.raises(RuntimeError):
-        tightmap.compiled._PackageCache(None)
+        tightmap.runtime.compiled._PackageCache(None)
     assert twice(4) == 8
 
 

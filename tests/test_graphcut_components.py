@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-import tightmap.model as tm
-from tightmap.graphcut.components import component_fusion, regions_in_parts
+import tightmap.model.model as tm
+from tightmap.moves.components import component_fusion, regions_in_parts
 
 
 def random_model(rng: np.random.Generator) -> tm.Model:

@@ -10,7 +10,7 @@ import pytest
 import tightmap as tm
 from naive import brute_force, labellings
 from problems import random_model
-from tightmap.energy import energy
+from tightmap.energy.energies import energy
 from tightmap.graphcut.fusion import fuse, fuse_into, fuse_proposal
 from tightmap.graphcut.qpbo import QPBO, best_choice
 from tightmap.graphcut.quadratise import quadratise

@@ -10,8 +10,9 @@ import pytest
 import tightmap as tm
 from naive import brute_force, labellings
 from problems import grid_model, random_model
-from tightmap.energy import energy, lower_bound
+from tightmap.energy.energies import energy, lower_bound
 from tightmap.graphcut.expansion import Expansion
+from tightmap.graphcut.network import Grid, edge, head
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.graphcut.settle import settle
@@ -85,7 +86,50 @@ def test_other_tables_never_raise_the_energy_and_keep_the_invariant(seed, larges
             assert moves.cost + graph.constant == pytest.approx(after, abs=1e-9)
             before = after
     for share in (1.0, 0.5, 0.1):
-        assert lower_bound(graph, moves.messages(graph, share)) <= optimum + 1e-9
+        assert graph.user_bound(lower_bound(graph, moves.messages(graph, share))) <= optimum + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_neighbours_without_a_factor_have_duals_of_their_own(seed):
+    """A grid with uneven label counts and gaps: kernels visit all neighbours, so that all of them need room."""
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(2, 6, 12)
+    pairs = [(i, i + 1) for i in range(12) if i % 4 < 3] + [(i, i + 4) for i in range(8)]
+    pairs = [pair for pair in pairs if pair != (10, 11) and rng.random() < 0.8]
+    model = tm.Model(cards)
+    model.add_unaries([rng.random(c) for c in cards])
+    model.add_potts(pairs, 1.0 + rng.random(len(pairs)))
+    graph = model.graph()
+    moves = begin(graph, True)
+    net = moves.model.net
+    assert isinstance(net, Grid) and not moves.uniform
+    owner = np.zeros(len(moves.y), np.int64)
+    for p in moves.model.node:
+        for k in range(0, net.degree, 2):
+            q = head(net, p, k)
+            size = max(moves.model.cards[[p, q]]) if moves.model.cards[q] else 0
+            first = moves.first[edge(net, p, k)]
+            assert first + size <= len(owner)
+            owner[first : first + size] += 1
+    assert (owner == 1).all()
+    while sum(moves.move(c) for c in range(graph.max_labels)):
+        pass
+    heights = [moves.h[moves.start[moves.model.node[i]] :][:c] for i, c in enumerate(cards)]
+    lowest = all(h.min() == h[a] for h, a in zip(heights, moves.labels, strict=True))
+    duals = [
+        moves.y[moves.first[e] :][: max(cards[list(ends)])]
+        for e, ends in zip(moves.model.number, graph.edges, strict=True)
+    ]
+    feasible = all(np.ptp(y) <= w for y, w in zip(duals, moves.model.edges.weight[moves.model.number], strict=True))
+    assert moves.proven() == (lowest and feasible)
+
+
+def test_squares_of_differences_beyond_32_bits():
+    model = tm.Model([50_000, 50_000])
+    model.add_truncated_quadratic([[0, 1]], [1.0], np.inf)
+    graph = model.graph()
+    labels = np.array([0, 49_000])
+    assert begin(graph, True, labels).cost == energy(graph, labels) == 49_000.0**2
 
 
 def test_settled_variables_have_their_label_in_every_optimum_and_wherever_moves_stop():
@@ -186,7 +230,8 @@ def test_duals_that_prove_a_labelling_optimal():
             moves.move(c)
             if moves.proven():
                 proven += 1
-                assert energy(graph, moves.labels) == pytest.approx(brute_force(model)[0], abs=1e-9)
+                value = graph.user_energy(energy(graph, moves.labels))
+                assert value == pytest.approx(brute_force(model)[0], abs=1e-9)
     assert proven > 20  # the claim is not empty
 
 

@@ -8,7 +8,7 @@ import pytest
 import tightmap as tm
 from naive import labellings
 from problems import random_model
-from tightmap.energy import energy
+from tightmap.energy.energies import energy
 from tightmap.graphcut.presolve import dead_ends, kovtun
 
 

@@ -7,20 +7,21 @@ import pytest
 
 import tightmap as tm
 from problems import grid_model
-from tightmap import canonical, clock
-from tightmap.energy import energy
+from tightmap.canonical import build as canonical
+from tightmap.energy.energies import energy
 from tightmap.factors import kernels
 from tightmap.factors.pattern import bell
-from tightmap.graph import Kind
-from tightmap.pace import EVER, LOOK, TimeUp, time_left
-from tightmap.solvers.base import Context
-from tightmap.solvers.bcd import descend, initial_costs, local_minimum, round_and_descend
-from tightmap.solvers.cqp import _difference_sums
-from tightmap.solvers.region_kernels import FORWARD, make_buffers, work
-from tightmap.solvers.regions import build_regions
-from tightmap.solvers.sa import metropolis
-from tightmap.solvers.tabu import walk
-from tightmap.solvers.trws import GeneralEngine
+from tightmap.graph.graph import Kind
+from tightmap.moves.context import Context
+from tightmap.moves.coordinate_descent import descend, initial_costs, local_minimum, round_and_descend
+from tightmap.runtime import clock
+from tightmap.runtime.pace import EVER, LOOK, TimeUp, time_left
+from tightmap.solvers.regions.kernels import FORWARD, make_buffers, work
+from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.relaxed.cqp import _difference_sums
+from tightmap.solvers.search.annealing import metropolis
+from tightmap.solvers.search.tabu import walk
+from tightmap.solvers.trws.solver import GeneralEngine
 
 
 def one_pattern(rng, shape, integral):

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force
 from problems import grid_model, models, random_model
-from tightmap.energy import energy
+from tightmap.energy.energies import energy
+from tightmap.moves.context import Context
+from tightmap.moves.coordinate_descent import initial_costs, local_minimum
+from tightmap.moves.forests import root_blocks
+from tightmap.moves.kept_costs import change_label
 from tightmap.registry import solver_class
-from tightmap.solvers.anneal import random_forest
-from tightmap.solvers.base import Context, Init
-from tightmap.solvers.bcd import initial_costs, local_minimum
-from tightmap.solvers.forest import root_blocks
-from tightmap.solvers.kept_costs import change_label
-from tightmap.solvers.sa import metropolis
-from tightmap.solvers.tabu import walk
+from tightmap.solvers.base import Init
+from tightmap.solvers.search.annealing import metropolis
+from tightmap.solvers.search.forest_annealing import random_forest
+from tightmap.solvers.search.tabu import walk
 
 
 @given(models(max_variables=6), st.integers(0, 2**32 - 1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap import plot, problems
+from tightmap import problems
+from tightmap.view import plot
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +40,38 @@ def test_labelling_and_comparison(solved, tmp_path):
 
 
 def test_convergence(solved):
-    model, result = solved
+    _, result = solved
     figure = plot.convergence({"one": result, "two": result})
     names = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
     assert names == ["one", "two"] and figure.axes[0].get_xscale() == "log"
     line = figure.axes[0].lines[0]
     assert line.get_ydata()[-1] == result.energy
     plot.convergence(result)
-    with pytest.raises(tm.ModelError, match="trace=True"):
-        plot.convergence(tm.solve(model, method="bcd", max_iterations=1))
+
+
+def test_convergence_without_steps(solved, tmp_path):
+    """A run that recorded nothing is a point, and the picture says why; one that found nothing is words."""
+    model, result = solved
+    for start in (tm.solve(model, method="bcd", time_limit=0, trace=True), tm.solve(model, method="bcd")):
+        figure = plot.convergence({"early": start, "whole": result})
+        assert figure.axes[0].get_title() == "no steps recorded: early"
+        assert figure.axes[0].lines[0].get_ydata().tolist() == [start.energy]
+        assert figure.axes[0].lines[0].get_marker() == "o"
+        plot.save(plot.convergence(start), tmp_path / "start.png")
+    hopeless = replace(result, trace=[], energy=np.inf, lower_bound=-np.inf)
+    figure = plot.convergence(hopeless)
+    assert [t.get_text() for t in figure.axes[0].texts] == ["no feasible labelling and no bound"]
+    plot.save(figure, tmp_path / "hopeless.png")
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, -1e-9, 1e18, 1e300])
+def test_convergence_at_every_scale(solved, tmp_path, value):
+    """Limits of the axis that are equal would be a warning, and an error here."""
+    trace = [{"elapsed": 0.1 * k, "energy": value + k * value * 1e-15, "lower_bound": value} for k in range(3)]
+    figure = plot.convergence(replace(solved[1], trace=trace, energy=value, lower_bound=value))
+    low, high = figure.axes[0].get_ylim()
+    assert low < value < high and high - low < max(0.5 * abs(value), 1.0)
+    plot.save(figure, tmp_path / "flat.png")
 
 
 def test_matching_drawing():

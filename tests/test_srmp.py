@@ -13,14 +13,14 @@ import naive
 import tightmap as tm
 from problems import grid_model, models, random_model, tree_model
 from region_oracles import all_energies, region_polytope, reparametrised_tables
-from tightmap.energy import lower_bound, message_offsets
+from tightmap.energy.energies import lower_bound, message_offsets
 from tightmap.factors.tabulate import tabulate
-from tightmap.solvers.base import Context
-from tightmap.solvers.clusters import pair_clusters, square_clusters
-from tightmap.solvers.region_kernels import certified_bound, make_buffers, marginal, reparametrised
-from tightmap.solvers.region_messages import carry, from_plain, to_plain
-from tightmap.solvers.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
-from tightmap.solvers.srmp import SrmpRun
+from tightmap.moves.context import Context
+from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
+from tightmap.solvers.regions.kernels import certified_bound, make_buffers, marginal, reparametrised
+from tightmap.solvers.regions.messages import carry, from_plain, to_plain
+from tightmap.solvers.regions.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
+from tightmap.solvers.regions.srmp import SrmpRun
 
 CLOSE = 1e-9
 
@@ -236,7 +236,7 @@ def test_bound_rises_to_at_most_the_linear_program(model, edges, clusters):
         assert raw >= before - scale(raw)
         assert raw <= program + 1e-7 * (1 + abs(program))
         before = raw
-    assert program <= all_energies(model).min() + 1e-7 * (1 + abs(program))
+    assert graph.user_energy(program) <= all_energies(model).min() + 1e-7 * (1 + abs(program))
 
 
 def test_minimal_edges_stand_for_the_local_polytope():
@@ -297,7 +297,7 @@ def test_squares_raise_the_bound_of_frustrated_grids():
         squares = tm.solve(model, "srmp", clusters="squares")
         program = region_polytope(build_regions(graph, "full", square_clusters(graph)))
         best = all_energies(model).min()
-        assert plain.lower_bound - scale(best) <= squares.lower_bound <= program + 1e-7
+        assert plain.lower_bound - scale(best) <= squares.lower_bound <= graph.user_energy(program) + 1e-7
         assert squares.lower_bound <= best + scale(best)
         closed += squares.status is tm.Status.OPTIMAL and plain.status is not tm.Status.OPTIMAL
     assert closed >= 2
@@ -327,7 +327,8 @@ def test_pairs_make_rows_of_triples_exact():
     graph = model.graph()
     plain, pairs = tm.solve(model, "srmp"), tm.solve(model, "srmp", clusters="pairs")
     assert plain.lower_bound - 1e-9 <= pairs.lower_bound
-    assert pairs.lower_bound <= region_polytope(build_regions(graph, "full", pair_clusters(graph))) + 1e-7
+    program = region_polytope(build_regions(graph, "full", pair_clusters(graph)))
+    assert pairs.lower_bound <= graph.user_energy(program) + 1e-7
 
 
 # ------------------------------------------------------------------------------------------------- warm starts
@@ -368,3 +369,27 @@ def test_options_are_checked():
     for options in ({"edges": "some"}, {"clusters": "cubes"}, {"order": "x"}, {"rounding": 0}, {"tolerance": -1.0}):
         with pytest.raises(tm.OptionError):
             tm.solve(model, "srmp", **options)
+
+
+def test_messages_between_factors_have_no_place_where_factors_send_to_variables_only():
+    """From a run with edges="full" to one with edges="minimal": what can be kept is kept, nothing else is touched."""
+    rng = np.random.default_rng(3)
+    model = tm.Model([2, 3, 2, 2])
+    model.add_factors([[0, 1, 2]], rng.normal(size=(1, 2, 3, 2)))
+    model.add_factors([[0, 1]], rng.normal(size=(1, 2, 3)))
+    model.add_factors([[2, 3]], rng.normal(size=(1, 2, 2)))
+    graph = model.graph()
+    full, minimal = build_regions(graph, "full"), build_regions(graph, "minimal")
+    messages = rng.normal(size=full.entries)
+    kept = carry(full, messages, minimal)
+    a, b = full.dag, minimal.dag
+    place = {(int(s), int(t)): int(at) for s, t, at in zip(a.source, a.target, a.at, strict=True)}
+    assert any(t >= graph.n for t in a.target), "a message from factor to factor is needed here"
+    for source, target, at in zip(b.source, b.target, b.at, strict=True):
+        size = int(b.size[target])
+        old = place.get((int(source), int(target)))
+        expected = np.zeros(size) if old is None else messages[old : old + size]
+        assert kept[at : at + size].tolist() == expected.tolist()
+    first = tm.solve(model, "srmp", edges="full", max_iterations=2)
+    again = tm.solve(model, "srmp", edges="minimal", max_iterations=2, init=first)
+    assert again.lower_bound <= naive.brute_force(model)[0] + 1e-9

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force, dense_factor, labellings
 from problems import grid_model, models, random_model, tree_model
-from tightmap.energy import lower_bound, message_offsets
-from tightmap.solvers.forest_cover import forest_cover
+from tightmap.energy.energies import lower_bound, message_offsets
+from tightmap.moves.forest_cover import forest_cover
 from tightmap.solvers.trbp import forest_messages
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Model": "tightmap.model",
+    "Model": "tightmap.model.model",
     "ModelError": "tightmap.errors",
     "OptionError": "tightmap.errors",
     "Result": "tightmap.result",
     "Status": "tightmap.result",
     "methods": "tightmap.registry",
+    "register": "tightmap.registry",
     "solve": "tightmap.driver",
     "stationarity": "tightmap.diagnostics",
     "read": "tightmap.io",
@@ -26,11 +27,18 @@ _PUBLIC = {
     "write_labels": "tightmap.io",
 }
 
-_ROOMS = ("plot", "problems")  # modules that are used as tightmap.plot.convergence(...)
+# modules that are used as tightmap.plot.convergence(...)
+_ROOMS = {
+    "io": "tightmap.io",
+    "plot": "tightmap.view.plot",
+    "problems": "tightmap.problems",
+    "testing": "tightmap.testing",
+}
 
 if TYPE_CHECKING:
-    from tightmap import plot as plot
+    from tightmap import io as io
     from tightmap import problems as problems
+    from tightmap import testing as testing
     from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
@@ -39,10 +47,12 @@ if TYPE_CHECKING:
     from tightmap.io import read_labels as read_labels
     from tightmap.io import write as write
     from tightmap.io import write_labels as write_labels
-    from tightmap.model import Model as Model
+    from tightmap.model.model import Model as Model
     from tightmap.registry import methods as methods
+    from tightmap.registry import register as register
     from tightmap.result import Result as Result
     from tightmap.result import Status as Status
+    from tightmap.view import plot as plot
 
 __all__ = ["__version__", *_PUBLIC, *_ROOMS]
 
@@ -51,7 +61,7 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     if name in _ROOMS:
-        return import_module(f"tightmap.{name}")
+        return import_module(_ROOMS[name])
     raise AttributeError(f"module 'tightmap' has no attribute {name!r}")
 
 

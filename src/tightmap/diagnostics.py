@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tightmap.driver import initial_point
-from tightmap.energy import gradient, one_hot
+from tightmap.energy.energies import gradient, one_hot
 from tightmap.errors import ModelError
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 
 def stationarity(model: Model, x: Any) -> float:

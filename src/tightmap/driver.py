@@ -7,27 +7,29 @@ own tables.  A bound is only ever one that was certified from messages.
 
 from __future__ import annotations
 
+import operator
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
-import numpy.typing as npt
 
-from tightmap import clock
-from tightmap.energy import energy, trivial_bound, unary_argmin
+from tightmap.energy.certificate import proves_infeasible
+from tightmap.energy.energies import trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import Graph
-from tightmap.model import Model
-from tightmap.registry import make_solver
+from tightmap.graph.graph import Graph
+from tightmap.model.model import Model
+from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.coordinate_descent import descend_within
+from tightmap.registry import canonical_name, make_solver
 from tightmap.result import Result, Status
-from tightmap.solvers.base import Context, Init, Labels, Progress, Solver
+from tightmap.runtime import clock, memory, parallel
+from tightmap.solvers.base import Init, Progress, Solver
 
-OPTIMAL_GAP = 1e-9  # relative: energies are sums of rounded numbers, and bounds have an allowance subtracted
+FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Info:
 
 def solve(
     model: Model,
-    method: str = "auto",
+    method: str | Solver = "auto",
     time_limit: float | None = None,
     max_iterations: int | None = None,
     seed: int = 0,
@@ -58,7 +60,8 @@ def solve(
 
     Parameters
     ----------
-    method : a name from ``tightmap.methods()``; "auto" chooses by the structure of the model.
+    method : a name from ``tightmap.methods()``, or an instance of a solver with its options set; "auto" chooses by the
+        structure of the model.
     time_limit : seconds, not counting the compilation of kernels in a first run; the best labelling so far is returned.
     max_iterations : iterations of the method.
     seed : for everything random; the same input, options and seed give the same labels, whatever ``threads`` is.
@@ -71,20 +74,56 @@ def solve(
     begin = clock.now()
     if not isinstance(model, Model):
         raise ModelError(f"solve: expected a tightmap.Model, got {type(model).__name__}")
-    if time_limit is not None and not time_limit >= 0:
-        raise OptionError(f"time_limit must be at least 0 seconds, got {time_limit}")
-    if max_iterations is not None and max_iterations < 0:
-        raise OptionError(f"max_iterations must be at least 0, got {max_iterations}")
-    solver = make_solver(method, dict(options))
-    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined, unused-ignore]
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads must be at least 1, got {threads}")
-    count = min(threads or available, available)
-    deadline = None if time_limit is None else begin + time_limit
-    context = Context(int(seed), count, deadline, max_iterations)
-    graph = model.graph()
-    run = _Run(model, graph, method, solver, context, callback, trace, begin)
-    return run.execute(initial_point(model, graph, init))
+    limit = _seconds("time_limit", time_limit)
+    iterations = _whole("max_iterations", max_iterations, 0)
+    chosen = _whole("threads", threads, 1)
+    start = _whole("seed", seed, 0)
+    if start is None:
+        raise OptionError("seed must be a whole number, got None")
+    if callback is not None and not callable(callback):
+        raise OptionError(f"callback must be a function of one argument, got {type(callback).__name__}")
+    if not isinstance(method, str | Solver):
+        raise OptionError(f"method must be a name or an instance of a solver, got {type(method).__name__}")
+    with clock.stopped():  # modules are imported, once per process
+        solver = make_solver(method, dict(options))
+    name = canonical_name(method) if isinstance(method, str) else solver.name
+    available = parallel.available()
+    count = min(chosen or available, available)
+    with memory.guarded("the canonical form"):
+        graph = model.graph()
+    point = initial_point(model, graph, init)
+    deadline = None if limit is None else begin + limit
+    context = Context(start, count, deadline, iterations, Incumbent(graph))
+    run = _Run(model, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
+    with memory.guarded(f"method {name!r}"):
+        return run.execute(point)
+
+
+def _whole(name: str, value: Any, least: int) -> int | None:
+    """A whole number of at least ``least``, or None."""
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_) or number < least:
+        raise OptionError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float | None:
+    """Seconds of at least 0, or None; infinitely many are none."""
+    if value is None:
+        return None
+    wrong = isinstance(value, bool | str | bytes)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        wrong = True
+    if wrong or not number >= 0.0:
+        raise OptionError(f"{name} must be a number of seconds of at least 0, got {value!r}")
+    return None if np.isinf(number) else number
 
 
 def initial_point(model: Model, graph: Graph, init: Any) -> Init:
@@ -96,11 +135,17 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
                 f"init: the result has {len(init.labels)} labels, the model {model.num_variables} variables"
             )
         return Init(labels=graph.restrict(model._labels(init.labels)), state=init.state)
+    if isinstance(init, str | bytes | Mapping) or not isinstance(init, Iterable):
+        raise ModelError(
+            f"init: expected labels, relaxed vectors or a Result, got {type(init).__name__} (read_labels reads files)"
+        )
     if isinstance(init, np.ndarray) and init.dtype != object:
         array = init
         if array.ndim == 1 or (array.shape == model.grid_shape and np.issubdtype(array.dtype, np.integer)):
             return Init(labels=graph.restrict(model._labels(array)))
-        rows = list(array.reshape(-1, array.shape[-1]))
+        if array.ndim == 0:
+            raise ModelError(f"init: expected {model.num_variables} labels or vectors, got one number")
+        rows = list(array.reshape(-1, array.shape[-1])) if array.size else []
     else:
         rows = list(init)
         if all(isinstance(v, int | np.integer) for v in rows):
@@ -109,32 +154,50 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
         raise ModelError(f"init: expected {model.num_variables} labels or vectors, got {len(rows)}")
     vectors = []
     for i in graph.variables:
-        v = np.asarray(rows[i], dtype=np.float64)
         card = int(model.cardinalities[i])
-        if v.shape != (card,) or not np.isfinite(v).all() or (v < 0).any() or abs(v.sum() - 1.0) > 1e-6:
-            raise ModelError(f"init: variable {i} needs {card} non-negative numbers that sum to 1, got {v.tolist()}")
+        try:
+            v = np.asarray(rows[i], dtype=np.float64)
+            right = v.shape == (card,) and np.isfinite(v).all() and (v >= 0).all() and abs(v.sum() - 1.0) <= 1e-6
+        except (TypeError, ValueError):
+            right = False
+        if not right:
+            raise ModelError(f"init: variable {i} needs {card} non-negative numbers that sum to 1, got {rows[i]!r}")
         vectors.append(v)
     return Init(relaxed=np.concatenate(vectors) if vectors else np.zeros(0))
 
 
 @contextmanager
 def _interrupt_flag() -> Iterator[threading.Event]:
-    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual."""
+    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual.
+
+    A command that handles its signals itself shares its flag.  Where Ctrl-C is ignored (a job in the background) or
+    belongs to a program around Python, it is left alone.
+    """
+    from tightmap.runtime.interruption import shared_flag
+
+    shared = shared_flag()
+    if shared is not None:
+        yield shared
+        return
     flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    outside = threading.current_thread() is not threading.main_thread()
+    if outside or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
         yield flag
         return
+    came = False
 
     def handler(signum: int, frame: Any) -> None:
-        if flag.is_set():
+        nonlocal came
+        if came:
             raise KeyboardInterrupt
+        came = True  # before the flag: setting it takes a lock, and the next Ctrl-C may come meanwhile
         flag.set()
 
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+        signal.signal(signal.SIGINT, before)
 
 
 class _Run:
@@ -143,61 +206,70 @@ class _Run:
     def __init__(
         self,
         model: Model,
-        graph: Graph,
         method: str,
         solver: Solver,
         context: Context,
         callback: Callable[[Info], Any] | None,
         trace: bool,
         begin: float,
+        at_once: bool,
     ) -> None:
-        self.model, self.graph, self.method, self.solver, self.context = model, graph, method, solver, context
+        assert context.incumbent is not None
+        self.model, self.method, self.solver, self.context = model, method, solver, context
+        self.graph, self.incumbent = model.graph(), context.incumbent
         self.callback, self.tracing, self.begin = callback, trace, begin
+        self.at_once = at_once  # a limit of zero: nothing but the start is evaluated
         self.iterations = 0
-        self.best: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
-        self.best_energy = float("inf")  # canonical: a forbidden entry costs graph.hard
-        self.bound = -float("inf")
         self.trace: list[dict[str, float]] = []
         self.note = ""
 
     def execute(self, init: Init) -> Result:
-        graph, solver, context = self.graph, self.solver, self.context
-        self._offer(init.labels if init.labels is not None else unary_argmin(graph))
+        graph, solver, context, incumbent = self.graph, self.solver, self.context, self.incumbent
+        first = init.labels if init.labels is not None else unary_argmin(graph)
+        incumbent.offer(first)
         if graph.m == 0:
             # unaries alone: their minimum is the optimum (or the proof that there is no feasible labelling)
-            self.best, self.best_energy = unary_argmin(graph), energy(graph, unary_argmin(graph))
-            self._bound(trivial_bound(graph))
+            incumbent.offer(unary_argmin(graph))
+            incumbent.raise_bound(trivial_bound(graph))
             return self._result(Status.CONVERGED, None)
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        before = numba.get_num_threads()
-        numba.set_num_threads(context.threads)
-        try:
-            with _interrupt_flag() as interrupted:
+        with parallel.using(context.threads), _interrupt_flag() as interrupted:
+            if not self.at_once:
+                self._first_labelling(first)
+            status = self._limit(interrupted)
+            if status is None:
+                state = solver.start(graph, init, context)
                 status = self._limit(interrupted)
-                if status is None:
-                    state = solver.start(graph, init, context)
+            while status is None:
+                progress = solver.step(state)
+                stop = self._absorb(progress)
+                if incumbent.proven():
+                    status = Status.OPTIMAL
+                elif proves_infeasible(graph, incumbent.bound):
+                    status = Status.INFEASIBLE
+                elif progress.done:
+                    status = Status.CONVERGED
+                elif stop:
+                    status = Status.INTERRUPTED
+                else:
                     status = self._limit(interrupted)
-                while status is None:
-                    progress = solver.step(state)
-                    stop = self._absorb(progress)
-                    if self._proven():
-                        status = Status.OPTIMAL
-                    elif progress.done:
-                        status = Status.CONVERGED
-                    elif stop:
-                        status = Status.INTERRUPTED
-                    else:
-                        status = self._limit(interrupted)
-                if state is not None:
-                    final = solver.finish(state)
-                    self._offer(final.labels)
-                    self._bound(final.bound)
-                    self.note, state = final.note, final.state
-        finally:
-            numba.set_num_threads(before)
+            if state is not None:
+                final = solver.finish(state)
+                incumbent.offer(final.labels)
+                incumbent.raise_bound(final.bound)
+                self.note, state = final.note, final.state
         return self._result(status, state)
+
+    def _first_labelling(self, start: Labels) -> None:
+        """Coordinate descent from where the run starts: whatever happens next, nothing worse is returned.
+
+        A limit too short even for that cuts it off, but only after the descent had a moment.
+        """
+        labels = np.array(start, dtype=np.int64)
+        descend_within(self.graph, labels, max(self.context.remaining(), FIRST_MOMENT))
+        self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:
         if interrupted.is_set():
@@ -209,59 +281,46 @@ class _Run:
             return Status.ITERATION_LIMIT
         return None
 
-    def _offer(self, labels: Labels | None, known: float | None = None) -> None:
-        if labels is None:
-            return
-        value = energy(self.graph, labels) if known is None else known
-        if value < self.best_energy:
-            self.best, self.best_energy = labels.astype(self.graph.label_type), value
-
-    def _bound(self, bound: float | None) -> None:
-        if bound is not None and bound > self.bound:
-            self.bound = bound
-
-    def _proven(self) -> bool:
-        return self.bound >= self.best_energy - OPTIMAL_GAP * max(1.0, abs(self.best_energy))
-
     def _visible_energy(self) -> float:
         """The incumbent's energy for people: +inf while it violates a hard constraint."""
-        if self.graph.hard > 0.0 and not np.isfinite(self.model.energy(self.graph.lift(self.best))):
+        if self.graph.hard > 0.0 and not self.incumbent.feasible:
             return float("inf")
-        return self.best_energy
+        return self.graph.user_energy(self.incumbent.energy)
 
     def _absorb(self, progress: Progress) -> bool:
         """Take in one step; True when the callback asks to stop."""
         self.iterations += progress.iterations
-        self._offer(progress.labels, progress.energy)
-        self._bound(progress.bound)
+        self.incumbent.offer(progress.labels, progress.energy)
+        self.incumbent.raise_bound(progress.bound)
         if not self.tracing and self.callback is None:
             return False
         elapsed = clock.now() - self.begin
-        value, bound = self._visible_energy(), min(self.bound, self.best_energy)
+        value = self._visible_energy()
+        bound = min(self.graph.user_bound(self.incumbent.bound), value)
         if self.tracing:
             row = {"iteration": self.iterations, "elapsed": elapsed, "energy": value, "lower_bound": bound}
             self.trace.append(row | progress.info)
         if self.callback is None:
             return False
-        info = Info(self.iterations, elapsed, value, bound, self.graph.lift(self.best), progress.info)
+        info = Info(self.iterations, elapsed, value, bound, self.graph.lift(self.incumbent.labels), progress.info)
         return self.callback(info) is True
 
     def _result(self, status: Status, state: Any) -> Result:
-        graph = self.graph
-        labels = graph.lift(self.best)
+        graph, incumbent = self.graph, self.incumbent
+        labels = graph.lift(incumbent.labels)
         value = self.model.energy(labels)
         feasible = bool(np.isfinite(value))
         if not feasible:
-            proof = self.bound
-            if proof <= graph.hard_threshold and len(graph.arrays.scope) < 10_000_000:
-                proof = max(proof, trivial_bound(graph))  # enough to prove a contradiction within one table
-            if proof > graph.hard_threshold + 1e-9 * max(1.0, abs(graph.hard_threshold)):
+            proof = incumbent.bound
+            if not proves_infeasible(graph, proof) and len(graph.arrays.scope) < 10_000_000:
+                proof = trivial_bound(graph)  # enough to prove a contradiction within one table
+            if proves_infeasible(graph, proof):
                 status = Status.INFEASIBLE
             elif status is Status.OPTIMAL:
                 status = Status.CONVERGED
-        elif self._proven():
+        elif incumbent.proven():
             status = Status.OPTIMAL
-        bound = float("inf") if status is Status.INFEASIBLE else min(self.bound, value)
+        bound = float("inf") if status is Status.INFEASIBLE else min(graph.user_bound(incumbent.bound), value)
         return Result(
             labels=labels,
             energy=value,

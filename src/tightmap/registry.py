@@ -1,75 +1,163 @@
-"""The methods: a literal table from name to solver class.
+"""The methods: name -> solver class, those of the package and those from outside.
 
-Classes are named by module and attribute and imported on demand, so that `tightmap --help` and `tightmap methods` need
-not compile or import the kernels of sixteen methods.
+Our own are a literal table of modules and attributes, imported on demand, so that `tightmap --help` and `tightmap
+methods` need not load the kernels of twenty methods.  Others come in three ways:
+
+* ``tightmap.register(MySolver)`` makes a class known by its name in this process and in the worker processes of
+  ``tightmap bench`` that it starts (a class in a module that they can import);
+* a package that declares the entry point group ``tightmap.methods`` (name = "module:Class") needs no call at all;
+* ``tightmap.solve(model, method=MySolver(...))`` takes an instance, known or not.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from importlib import import_module
+import inspect
+import types
+import typing
+from functools import cache
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 from tightmap.errors import OptionError
+from tightmap.runtime.forks import unforked
 
 if TYPE_CHECKING:
     from tightmap.solvers.base import Solver
 
 METHODS: dict[str, str] = {
-    "auto": "tightmap.solvers.auto:Auto",
+    "auto": "tightmap.solvers.auto.solver:Auto",
     "bcd": "tightmap.solvers.bcd:BCD",
-    "tabu": "tightmap.solvers.tabu:Tabu",
-    "sa": "tightmap.solvers.sa:SimulatedAnnealing",
-    "anneal": "tightmap.solvers.anneal:Anneal",
-    "lns": "tightmap.solvers.lns:LNS",
-    "pgd": "tightmap.solvers.pgd:PGD",
-    "fw": "tightmap.solvers.fw:FrankWolfe",
-    "cqp": "tightmap.solvers.cqp:CQP",
-    "admm": "tightmap.solvers.admm:ADMM",
-    "trws": "tightmap.solvers.trws:TRWS",
+    "tabu": "tightmap.solvers.search.tabu:Tabu",
+    "annealing": "tightmap.solvers.search.annealing:Annealing",
+    "forest-annealing": "tightmap.solvers.search.forest_annealing:ForestAnnealing",
+    "lns": "tightmap.solvers.search.lns:LNS",
+    "pgd": "tightmap.solvers.relaxed.pgd:PGD",
+    "fw": "tightmap.solvers.relaxed.fw:FrankWolfe",
+    "cqp": "tightmap.solvers.relaxed.cqp:CQP",
+    "admm": "tightmap.solvers.admm.solver:ADMM",
+    "trws": "tightmap.solvers.trws.solver:TRWS",
     "trbp": "tightmap.solvers.trbp:TRBP",
-    "srmp": "tightmap.solvers.srmp:SRMP",
-    "mplp": "tightmap.solvers.mplp:MPLP",
-    "mplp-c": "tightmap.solvers.mplp:MPLPC",
-    "expansion": "tightmap.solvers.expansion:Expansion",
-    "fastpd": "tightmap.solvers.fastpd:FastPD",
-    "swap": "tightmap.solvers.swap:Swap",
-    "qpbo": "tightmap.solvers.qpbo:QPBOSolver",
-    "fusion": "tightmap.solvers.fusion:Fusion",
-    "exact": "tightmap.solvers.exact:Exact",
+    "srmp": "tightmap.solvers.regions.srmp:SRMP",
+    "mplp": "tightmap.solvers.regions.mplp:MPLP",
+    "mplp-c": "tightmap.solvers.regions.mplp:MPLPC",
+    "expansion": "tightmap.solvers.cuts.expansion:Expansion",
+    "fastpd": "tightmap.solvers.cuts.fastpd:FastPD",
+    "swap": "tightmap.solvers.cuts.swap:Swap",
+    "qpbo": "tightmap.solvers.cuts.qpbo:QPBOSolver",
+    "fusion": "tightmap.solvers.cuts.fusion:Fusion",
+    "exact": "tightmap.solvers.exact.solver:Exact",
 }
+
+ALIASES = {"sa": "annealing", "anneal": "forest-annealing"}  # earlier names
+GROUP = "tightmap.methods"
+
+_registered: dict[str, type[Solver]] = {}
+
+
+def register(solver: type[Solver], name: str | None = None) -> type[Solver]:
+    """Make a method known by its name (or another one); returns the class, so that it can be used as a decorator."""
+    from tightmap.solvers.base import Solver
+
+    if not (inspect.isclass(solver) and issubclass(solver, Solver) and dataclasses.is_dataclass(solver)):
+        raise OptionError(
+            f"register: expected a dataclass that derives from tightmap.solvers.base.Solver, got {solver!r}"
+        )
+    if inspect.isabstract(solver):
+        missing = ", ".join(sorted(solver.__abstractmethods__))
+        raise OptionError(f"register: {solver.__name__} does not define {missing}")
+    own = name or getattr(solver, "name", None)
+    if not isinstance(own, str) or not own or ":" in own or not isinstance(getattr(solver, "summary", None), str):
+        raise OptionError(
+            f"register: {solver.__name__} needs a name (no colon in it) and a summary, both class variables"
+        )
+    if own in METHODS or own in ALIASES:
+        raise OptionError(f"register: {own!r} is a method of tightmap itself; choose another name")
+    _registered[own] = solver
+    return solver
+
+
+@cache
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+def method_names() -> list[str]:
+    """All methods known by name: our own, registered ones, and those that installed packages bring."""
+    return list(dict.fromkeys([*METHODS, *_registered, *(n for n in _entry_points() if n not in ALIASES)]))
+
+
+def canonical_name(name: str) -> str:
+    """The present name of a method that may be called by an earlier one."""
+    return ALIASES.get(name, name)
 
 
 def solver_class(name: str) -> type[Solver]:
-    """The class of a method, or an OptionError that lists the methods there are."""
-    if name not in METHODS:
-        raise OptionError(f"unknown method {name!r}; methods are {', '.join(METHODS)}")
-    module, attribute = METHODS[name].split(":")
-    cls: type[Solver] = getattr(import_module(module), attribute)
+    """The class of a method, by its name or as "module:Class", or an OptionError that lists the methods there are."""
+    name = canonical_name(name)
+    if name in _registered:
+        return _registered[name]
+    place = METHODS.get(name, name if ":" in name else "")
+    if not place and name in _entry_points():
+        place = _entry_points()[name].value
+    if not place:
+        raise OptionError(f"unknown method {name!r}; methods are {', '.join(method_names())}")
+    module, _, attribute = place.partition(":")
+    try:
+        with unforked:
+            cls: type[Solver] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        if name in METHODS:
+            raise
+        raise OptionError(f"method {name!r} cannot be loaded: {error}") from None
     return cls
 
 
-def make_solver(name: str, options: dict[str, Any]) -> Solver:
+def place_of(name: str) -> str:
+    """What another process has to be told to find a method: its name, or "module:Class" for a registered one."""
+    cls = _registered.get(name)
+    if cls is None:
+        return name
+    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+        raise OptionError(
+            f"method {name!r} must live in a module that other processes can import, not in {cls.__module__}"
+        )
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def make_solver(method: str | Solver, options: dict[str, Any]) -> Solver:
     """A solver with options; unknown names and wrong types are OptionErrors that say what is possible."""
-    cls = solver_class(name)
+    if not isinstance(method, str):
+        if options:
+            raise OptionError(f"method is an instance, which has its options already; got {', '.join(options)} as well")
+        return method
+    cls = solver_class(method)
+    hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key, value in options.items():
         if key not in fields:
             known = ", ".join(fields) or "none"
-            raise OptionError(f"method {name!r} has no option {key!r}; its options are {known}")
-        options[key] = _checked(name, fields[key], value)
+            raise OptionError(f"method {method!r} has no option {key!r}; its options are {known}")
+        options[key] = _checked(method, key, _kinds(hints[key]), value)
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:
         if isinstance(error, OptionError):
             raise
-        raise OptionError(f"method {name!r}: {error}") from None
+        raise OptionError(f"method {method!r}: {error}") from None
 
 
-def _checked(method: str, field: dataclasses.Field, value: Any) -> Any:
-    """The value as the type of the option's default: text from a command line is parsed, nothing else is bent."""
-    kind = str(field.type).replace(" ", "")
-    kinds = kind.split("|")
+def _kinds(hint: Any) -> list[str]:
+    """The types that an option takes, by name: "int", "None", ... of an annotation like ``int | None``."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return [kind for part in typing.get_args(hint) for kind in _kinds(part)]
+    if hint is type(None):
+        return ["None"]
+    return [getattr(hint, "__name__", str(hint))]
+
+
+def _checked(method: str, option: str, kinds: list[str], value: Any) -> Any:
+    """The value as one of the types of the option: text from a command line is parsed, nothing else is bent."""
     text = isinstance(value, str) and "str" not in kinds
     if text:
         if "None" in kinds and value.lower() in ("none", "null", ""):
@@ -99,22 +187,40 @@ def _checked(method: str, field: dataclasses.Field, value: Any) -> Any:
         return value
     elif not any(k in ("int", "float", "bool", "str") for k in kinds):
         return value  # tuples and arrays are checked by the solver itself
-    raise OptionError(f"method {method!r}: option {field.name!r} takes {kind.replace('|', ' or ')}, got {value!r}")
+    raise OptionError(f"method {method!r}: option {option!r} takes {' or '.join(kinds)}, got {value!r}")
+
+
+def describe_method(name: str) -> dict[str, Any]:
+    """What there is to know about a method, for `tightmap methods NAME` and for programs."""
+    cls = solver_class(name)
+    hints = typing.get_type_hints(cls)
+    able = cls.capabilities
+    return {
+        "name": canonical_name(name),
+        "summary": cls.summary,
+        "max_order": able.largest_order,
+        "needs": able.words(),
+        "gives_bound": able.bounds,
+        "capabilities": dataclasses.asdict(able),
+        "options": {f.name: _default(f) for f in dataclasses.fields(cls)},
+        "option_types": {f.name: " or ".join(_kinds(hints[f.name])) for f in dataclasses.fields(cls)},
+        "about": inspect.getdoc(inspect.getmodule(cls)) or "",
+        "about_options": inspect.getdoc(cls) or "",
+    }
 
 
 def methods() -> list[dict[str, Any]]:
     """Every method with what it needs and gives, for `tightmap methods` and for programs."""
     rows = []
-    for name in METHODS:
-        cls = solver_class(name)
+    for name in method_names():
+        try:
+            row = describe_method(name)
+        except OptionError:  # a package that is installed but broken
+            continue
         rows.append(
             {
-                "name": name,
-                "summary": cls.summary,
-                "max_order": cls.max_order,
-                "needs": cls.needs,
-                "gives_bound": cls.gives_bound,
-                "options": {f.name: _default(f) for f in dataclasses.fields(cls)},
+                key: row[key]
+                for key in ("name", "summary", "max_order", "needs", "gives_bound", "capabilities", "options")
             }
         )
     return rows

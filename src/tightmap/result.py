@@ -21,7 +21,7 @@ class Status(Enum):
     INFEASIBLE = "It is proven that no labelling satisfies all hard constraints."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """The best labelling found, what is proven about it, and how the run went.
 
@@ -31,6 +31,9 @@ class Result:
     feasible     the labelling violates no hard constraint
     trace        one dict per recorded iteration when solve(..., trace=True), else empty
     state        the solver's state, for init= of a later call
+
+    Two results are equal when they say the same: labels, energy, bound, status, method and its options.  How long they
+    took to say it, the trace and the state do not matter.
     """
 
     labels: npt.NDArray[np.int64]
@@ -43,7 +46,7 @@ class Result:
     method: str
     options: dict[str, Any]
     trace: list[dict[str, float]] = field(default_factory=list, repr=False)
-    state: Any = field(default=None, repr=False, compare=False)
+    state: Any = field(default=None, repr=False)
     note: str = ""
 
     @property
@@ -55,6 +58,26 @@ class Result:
             return float("inf")
         return max(0.0, self.energy - self.lower_bound)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Result):
+            return NotImplemented
+        return (
+            self._claim() == other._claim()
+            and np.array_equal(self.labels, other.labels)
+            and _same(self.options, other.options)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._claim())  # labels and options could be changed in place, these cannot
+
+    def _claim(self) -> tuple[float, float, Status, str]:
+        return self.energy, self.lower_bound, self.status, self.method
+
+    def _gap_text(self) -> str:
+        """The gap, and as a share of the energy where there is one."""
+        share = f" ({100 * self.gap / abs(self.energy):.4g} %)" if self.energy else ""
+        return f"{self.gap:.6g}{share}"
+
     def summary(self) -> str:
         """A few lines for people."""
         bound = f"{self.lower_bound:.9g}" if np.isfinite(self.lower_bound) else "none"
@@ -65,8 +88,7 @@ class Result:
             f"  lower bound  {bound}",
         ]
         if np.isfinite(self.gap):
-            relative = self.gap / max(1.0, abs(self.energy))
-            lines.append(f"  gap          {self.gap:.6g} ({100 * relative:.4g} %)")
+            lines.append(f"  gap          {self._gap_text()}")
         lines.append(f"  {self.status.value}")
         if self.note:
             lines.append(f"  {self.note}")
@@ -76,6 +98,17 @@ class Result:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        from tightmap.notebook import result_html
+        from tightmap.view.notebook import result_html
 
         return result_html(self)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equality that looks into containers and compares arrays as wholes."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    return bool(a == b)

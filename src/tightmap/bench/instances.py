@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from tightmap.model import Model
+    from tightmap.model.model import Model
 
 Drawing = Callable[[Any], Any]  # labels -> (H, W, 3) bytes
 PALETTE = np.array(
@@ -110,8 +110,8 @@ def _matching_file(name: str) -> Problem:
 
 
 def _matching_points(seed: int, points: int, outliers: int) -> Problem:
-    from tightmap import plot
     from tightmap.problems import match_points, random_points
+    from tightmap.view import plot
 
     left, right, truth = random_points(seed, points, outliers)
     return Problem(

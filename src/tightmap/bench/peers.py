@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.model import Model
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.model.model import Model
 
 Found = dict[str, Any]
 LARGEST_ILP = 300_000  # joint labellings of all factors

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tightmap.errors import ModelError
+
 Row = dict[str, Any]
 
 
@@ -52,7 +54,7 @@ def clean(value: Any) -> Any:
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     """All complete rows of a file, none when it does not exist; lines that are not JSON objects are passed over."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     rows = []
@@ -66,17 +68,35 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
     return rows
 
 
+def check_results_file(path: str | os.PathLike[str]) -> None:
+    """Refuse to append to a file that cannot be appended to, or that is something else than rows."""
+    if not os.path.exists(path):
+        return
+    if not os.path.isfile(path):
+        raise ModelError(f"{path}: results are appended to a file, this is none")
+    try:
+        with open(path, "ab+") as file:
+            file.seek(0)
+            if file.read(1) not in (b"", b"{", b"\n"):
+                raise ModelError(f"{path}: this is no file of results; nothing is appended to it")
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
 def append_row(path: str | os.PathLike[str], row: Row) -> None:
     """Append one row and see it through to the disk."""
     line = json.dumps(clean(row), sort_keys=True, allow_nan=False) + "\n"
-    with open(path, "ab+") as file:
-        if file.tell() > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                line = "\n" + line
-        file.write(line.encode())
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(path, "ab+") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    line = "\n" + line
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def latest(rows: list[Row]) -> dict[str, Row]:

@@ -3,6 +3,9 @@
 A run ends as a row whatever becomes of its process: with a result, refused (the method cannot take the model), failed
 (with the last line of its error), or killed (too long after its time limit, too much memory, a signal).  Runs that the
 file already has are not repeated.
+
+A run talks to us through files without names, so that nothing is left behind whatever ends whom; its process ends when
+ours is gone.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
+from typing import IO
 
 from tightmap.bench.records import Row, Run, append_row, latest, read_rows
+from tightmap.registry import place_of
 
 PREPARATION_LIMIT = 600.0  # seconds for building the model and compiling the kernels, before the measured part
 GRACE = 60.0  # seconds past the time limit before a run is killed (or half the limit, if that is more)
@@ -39,16 +43,20 @@ def pending(runs: Iterable[Run], path: str | os.PathLike[str], retry: bool = Fal
 
 def execute(
     runs: list[Run],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None,
     *,
     jobs: int = 1,
     memory_limit: float | None = None,
     before: Callable[[Run], None] | None = None,
     after: Notice | None = None,
-) -> None:
-    """Carry out the runs, ``jobs`` at a time; ``after`` is told about each.  Ctrl-C ends the running ones and raises.
+    rows: list[Row] | None = None,
+    interrupted: threading.Event | None = None,
+) -> bool:
+    """Carry out the runs, ``jobs`` at a time; ``after`` is told about each.  Returns whether all were carried out.
 
-    memory_limit is in MiB per run; by default 90 % of the machine's memory is shared by the jobs.
+    Every row is appended to the file ``path``, if there is one, and to ``rows``.  memory_limit is in MiB per run; by
+    default 90 % of the machine's memory is shared by the jobs.  The event ``interrupted`` ends the running ones, and so
+    does any exception, Ctrl-C for one.
     """
     stop = threading.Event()
     lock = threading.Lock()
@@ -64,65 +72,88 @@ def execute(
             return None  # ended by us, not by itself: it will be repeated
         row = {"key": run.key(), **asdict(run), **row, "date": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
         with lock:
-            append_row(path, row)
+            if rows is not None:
+                rows.append(row)
+            if path is not None:
+                append_row(path, row)
         return run, row
 
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        futures = [pool.submit(one, run) for run in runs]
-        try:
-            for future in as_completed(futures):
+    pool = ThreadPoolExecutor(max_workers=max(1, jobs))
+    try:
+        left = {pool.submit(one, run) for run in runs}
+        while left and not (interrupted is not None and interrupted.is_set()):
+            done, left = wait(left, timeout=POLL, return_when=FIRST_COMPLETED)
+            for future in done:
                 outcome = future.result()
                 if outcome is not None and after is not None:
                     after(*outcome)
-        except BaseException:
-            stop.set()
-            for future in futures:
-                future.cancel()
-            raise
+        return not left
+    finally:
+        stop.set()  # nothing is running any more, unless we were interrupted
+        _wait_for(pool)
+
+
+def _wait_for(pool: ThreadPoolExecutor) -> None:
+    """See the last runs to their end, which is near; another Ctrl-C must not leave their processes behind."""
+    while True:
+        try:
+            pool.shutdown(wait=True, cancel_futures=True)
+            return
+        except KeyboardInterrupt:
+            continue
 
 
 def _run_process(run: Run, memory_limit: float, stop: threading.Event) -> Row:
-    with tempfile.TemporaryDirectory(prefix="tightmap-bench-") as folder:
-        result, errors = Path(folder) / "row.json", Path(folder) / "errors.txt"
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-        with open(errors, "wb") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tightmap.bench.worker", str(result)],
-                stdin=subprocess.PIPE,
-                stdout=stream,
-                stderr=stream,
-                env=environment,
-                start_new_session=True,  # Ctrl-C reaches us alone, and we end the run
-            )
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tightmap.bench.child"],
+            stdin=subprocess.PIPE,
+            stdout=answer,
+            stderr=errors,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the run
+        )
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(asdict(run)).encode() + b"\n")
+            process.stdin.write(json.dumps(asdict(run) | {"method": place_of(run.method)}).encode() + b"\n")
             process.stdin.flush()  # and stays open: the worker ends when this pipe breaks
         except BrokenPipeError:
             pass  # it died at once; the exit code says so below
-        reason, peak = _watch(process, run, memory_limit, stop, result.with_suffix(".started"))
+        reason, peak = _watch(process, run, memory_limit, stop, answer.fileno())
         with suppress(BrokenPipeError):
             process.stdin.close()
-        row: Row = {}
-        if result.exists():
-            try:
-                row = json.loads(result.read_text(encoding="utf-8"))
-            except json.JSONDecodeError:
-                row = {}
+        row = _answer(answer)
         if not row:
-            row = _post_mortem(process.returncode, reason, errors.read_text(encoding="utf-8", errors="replace"))
+            errors.seek(0)
+            row = _post_mortem(process.returncode, reason, errors.read().decode(errors="replace"))
         if row.get("peak_memory_mb") is None and peak:
             row["peak_memory_mb"] = peak
         return row
 
 
+def _answer(stream: IO[bytes]) -> Row:
+    """The row on the last line, or nothing when the worker did not come that far."""
+    stream.seek(0)
+    text = stream.read()
+    if not text.endswith(b"\n"):
+        return {}  # cut off
+    try:
+        row = json.loads(text.splitlines()[-1])
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
 def _watch(
-    process: subprocess.Popen[bytes], run: Run, memory_limit: float, stop: threading.Event, started: Path
+    process: subprocess.Popen[bytes], run: Run, memory_limit: float, stop: threading.Event, answer: int
 ) -> tuple[str, float]:
-    """Wait for the end; kill when out of bounds.  Returns the reason for killing (or nothing) and the peak in MiB."""
+    """Wait for the end; kill when out of bounds.  Returns the reason for killing (or nothing) and the peak in MiB.
+
+    The clock of the measured part starts again with every line of the answer.
+    """
     begin = time.monotonic()
     measured: float | None = None
-    seen = 0  # the stamp changes when a run is started again because a kernel was compiled
+    seen = 0  # there is more to be seen when a run is started again because a kernel was compiled
     reason, peak = "", 0.0
     while True:
         usage = _reap(process)
@@ -130,9 +161,9 @@ def _watch(
             return reason, max(peak, usage)
         peak = max(peak, _resident(process.pid))
         now = time.monotonic()
-        stamp = _stamp(started)
-        if stamp != seen:
-            measured, seen = now, stamp
+        size = os.fstat(answer).st_size
+        if size != seen:
+            measured, seen = now, size
         if not reason:
             if stop.is_set():
                 reason = "the benchmark was interrupted"
@@ -149,13 +180,6 @@ def _watch(
             if reason:
                 process.kill()
         time.sleep(POLL)
-
-
-def _stamp(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _reap(process: subprocess.Popen[bytes]) -> float | None:

@@ -67,8 +67,10 @@ def available_methods() -> dict[str, int | None]:
 
 def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dict[str, int | None]) -> list[str]:
     from tightmap.bench.peers import PEERS
+    from tightmap.registry import canonical_name
 
     if asked:
+        asked = [canonical_name(name) for name in asked]
         for name in asked:
             if name not in known and name not in PEERS:
                 raise OptionError(f"unknown method {name!r}; methods are {', '.join([*known, *PEERS])}")

@@ -115,11 +115,11 @@ def from_figure(figure: published.Figure) -> Entry:
 
 def _order(group: Group) -> None:
     """Instances in the order of the paper's families, methods in that of the registry, peers last."""
-    from tightmap.registry import METHODS
+    from tightmap.registry import method_names
 
     instances = [i.name for i in PAPER if i.family == group.family]
     group.instances.sort(key=lambda n: instances.index(n) if n in instances else len(instances))
-    known = list(METHODS)
+    known = method_names()
     group.methods.sort(
         key=lambda m: (m.startswith("peer:"), known.index(m) if m in known else len(known), m.startswith("auto"))
     )

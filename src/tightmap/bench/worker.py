@@ -1,31 +1,24 @@
-"""One run in a process of its own: ``python -m tightmap.bench.worker RESULT``.
+"""What one run is: build the model, warm up, measure, describe.
 
-The run is a line of JSON on standard input, which stays open as long as whoever started the run lives.
-
-The model is built, the kernels are compiled or loaded by one iteration that does not count, and then the measured run
-starts; the time stamp of a file RESULT.started marks that moment for whoever watches the clock.  A run in which a
-kernel had still to be compiled is repeated.  The row is written to RESULT.
+The kernels are compiled or loaded by one iteration that does not count, and then the measured run starts.  A run in
+which a kernel had still to be compiled is repeated.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import json
-import os
 import platform
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tightmap.bench.instances import Problem, find, grid_drawing
-from tightmap.bench.records import Row, Run, clean
+from tightmap.bench.records import Row, Run
+from tightmap.runtime.clock import compilation
 
 TRACE_POINTS = 150
 WARM_UP_LIMIT = 60.0
@@ -92,44 +85,8 @@ def peak_memory() -> float | None:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-@contextmanager
-def compilation(started: Path | None = None) -> Iterator[list[float]]:
-    """A list that fills with the seconds that Numba compiles (loading compiled kernels from its cache is no part).
-
-    While it compiles the time stamp of ``started`` is renewed every second, so that whoever watches the clock waits.
-    """
-    from numba.core import event
-
-    seconds: list[float] = []
-    begun: list[float] = []  # a stack: compiling one kernel compiles those that it calls
-    over = threading.Event()
-
-    class Clock(event.Listener):
-        def on_start(self, _: Any) -> None:
-            begun.append(time.perf_counter())
-
-        def on_end(self, _: Any) -> None:
-            first = begun.pop()
-            if not begun:
-                seconds.append(time.perf_counter() - first)
-
-    def heartbeat() -> None:
-        while not over.wait(1.0):
-            if begun and started is not None:
-                started.touch()
-
-    thread = threading.Thread(target=heartbeat, daemon=True)
-    thread.start()
-    try:
-        with event.install_listener("numba:compile", Clock()):
-            yield seconds
-    finally:
-        over.set()
-        thread.join()
-
-
-def perform(run: Run, started: Path | None = None) -> Row:
-    """Carry out a run and describe it."""
+def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
+    """Carry out a run and describe it; ``started`` is called when the measured part begins."""
     from tightmap import __version__
     from tightmap.bench.peers import PEERS, solve_with
 
@@ -148,7 +105,7 @@ def perform(run: Run, started: Path | None = None) -> Row:
     }
     if run.method in PEERS:
         if started is not None:
-            started.touch()
+            started()
         found = solve_with(run.method, model, run.time_limit)
         labels = found.pop("labels")
         row |= found
@@ -167,7 +124,7 @@ def perform(run: Run, started: Path | None = None) -> Row:
     for _ in range(3):
         model.add_constant(0.0)  # forget the canonical form: making it is part of the measured run
         if started is not None:
-            started.touch()
+            started()
         with compilation(started) as seconds:
             result = solve(model, run.method, time_limit=run.time_limit, trace=True, **common)
         if sum(seconds) < COMPILED:
@@ -187,31 +144,3 @@ def perform(run: Run, started: Path | None = None) -> Row:
         "picture": picture(problem, result.labels),
     }
     return row
-
-
-def _leave_with_parent() -> None:
-    """End this process when the pipe from its parent breaks: a killed benchmark leaves no run behind."""
-    while os.read(0, 1):
-        pass
-    os._exit(1)
-
-
-def main() -> None:
-    target = Path(sys.argv[1])
-    run = Run(**json.loads(sys.stdin.buffer.readline()))
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    from tightmap.errors import ModelError, OptionError
-
-    try:
-        row = perform(run, target.with_suffix(".started"))
-    except (ModelError, OptionError) as error:
-        row = {"status": "REFUSED", "reason": str(error)}
-    except MemoryError:
-        row = {"status": "FAILED", "reason": "out of memory"}
-    except ImportError as error:
-        row = {"status": "REFUSED", "reason": str(error)}
-    target.write_text(json.dumps(clean(row), allow_nan=False), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -7,6 +7,7 @@ kind work on the canonical Graph and live in the same file.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
 
@@ -38,6 +39,7 @@ class Block(ABC):
     symmetric: ClassVar[bool] = False  # the value does not change when the variables of a scope trade places
 
     per_row: ClassVar[tuple[str, ...]] = ()  # parameters with one entry per factor
+    costs_in: ClassVar[tuple[str, ...]] = ()  # parameters that the cost of a factor is proportional to
 
     @property
     def arity(self) -> int:
@@ -59,6 +61,22 @@ class Block(ABC):
             cost += float(part.evaluate(labels).sum())
         return cost
 
+    def sizes(self, rows: slice) -> FloatArray:
+        """Roughly the largest finite cost of some factors, to choose a unit by."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.abs(self.weights[rows]) * max(
+                (_largest(getattr(self, name)) for name in self.costs_in), default=1.0
+            )
+
+    def scaled(self, power: int) -> Block:
+        """The same factors with all costs multiplied by 2^power."""
+        largest = max((_largest(getattr(self, name)) for name in self.costs_in), default=0.0)
+        if self.costs_in and largest == 0.0:
+            return self  # costs nothing in any unit
+        own = math.frexp(largest)[1] if largest > 0.0 else 0  # parameters get ordinary size, weights take the rest
+        parts = {name: np.ldexp(getattr(self, name), -own) for name in self.costs_in}
+        return replace(self, weights=np.ldexp(self.weights, power + own), **parts)
+
     @abstractmethod
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
         """(len(rows), *shape) tables of some rows whose scopes all have these label counts."""
@@ -71,6 +89,11 @@ class Block(ABC):
     @property
     def nbytes(self) -> int:
         return int(self.scopes.nbytes + self.weights.nbytes + sum(a.nbytes for a in self.parameters.values()))
+
+
+def _largest(values: npt.NDArray) -> float:
+    """The largest finite absolute value."""
+    return float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
 
 
 def label_grid(shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:

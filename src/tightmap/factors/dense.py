@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block, weighted
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import compiled, lean
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,13 @@ class DenseBlock(Block):
 
     kind: ClassVar[Kind] = Kind.DENSE
     per_row: ClassVar[tuple[str, ...]] = ("index",)
+    costs_in: ClassVar[tuple[str, ...]] = ("tables",)
+
+    def sizes(self, rows: slice) -> FloatArray:
+        tables = self.tables[self.index[rows]].reshape(len(self.index[rows]), -1)
+        finite = np.where(np.isfinite(tables), tables, 0.0)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.abs(self.weights[rows]) * (finite.max(axis=1, initial=0.0) - finite.min(axis=1, initial=0.0))
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         picked = self.tables[(self.index, *(labels[self.scopes[:, p]] for p in range(self.arity)))]

@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import lean
 from tightmap.factors.block import Block, label_grid
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import lean
 
 
 @dataclass(frozen=True, eq=False)

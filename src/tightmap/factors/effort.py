@@ -12,7 +12,7 @@ import numpy as np
 from tightmap.errors import ModelError
 from tightmap.factors.pattern import COMPLETIONS
 from tightmap.factors.pattern_kernels import MERGERS
-from tightmap.graph import FloatArray, Graph, Kind
+from tightmap.graph.graph import FloatArray, Graph, Kind
 
 MOST = 0.4  # seconds that one operation may take
 LARGE = 1e8  # entries of a table up to which nothing takes that long

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.dense import pair_add_slice, pair_contract, pair_minmarg
 from tightmap.factors.difference import (
     difference_add_slice,
@@ -22,7 +21,8 @@ from tightmap.factors.difference import (
 from tightmap.factors.higher import higher_add_slice, higher_contract, higher_minmarg, higher_value
 from tightmap.factors.pattern_kernels import pattern_workspace
 from tightmap.factors.potts import potts_add_slice, potts_contract, potts_minmarg
-from tightmap.graph import Arrays, Kind
+from tightmap.graph.graph import Arrays, Kind
+from tightmap.runtime.compiled import compiled, lean
 
 DENSE = int(Kind.DENSE)
 POTTS = int(Kind.POTTS)

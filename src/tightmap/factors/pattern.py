@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import compiled, lean
 
 MAX_ARITY = 12  # Bell(12) = 4213597 patterns
 
@@ -84,6 +84,7 @@ class PatternBlock(Block):
     values: FloatArray
 
     kind: ClassVar[Kind] = Kind.PATTERN
+    costs_in: ClassVar[tuple[str, ...]] = ("values",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         return self.weights * self.values[pattern_ranks(labels[self.scopes])]

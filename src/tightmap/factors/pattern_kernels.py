@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.compiled import lean
 from tightmap.factors.pattern import COMPLETIONS, IN_ORDER, MAX_ARITY, pattern_rank
+from tightmap.runtime.compiled import lean
 
 UNIT = 2.0**-53
 

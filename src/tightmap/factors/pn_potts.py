@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import lean
 from tightmap.factors.block import Block
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import lean
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,7 @@ class PnPottsBlock(Block):
     costs: FloatArray
 
     kind: ClassVar[Kind] = Kind.PN_POTTS
+    costs_in: ClassVar[tuple[str, ...]] = ("costs",)
     symmetric: ClassVar[bool] = True
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:

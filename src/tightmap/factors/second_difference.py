@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.block import Block
-from tightmap.graph import FloatArray, IntArray, Kind
-from tightmap.simd import LANES, absolute, get, load, maximum, minimum, splat, store
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.simd import LANES, absolute, get, load, maximum, minimum, splat, store
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,7 @@ class SecondDifferenceBlock(Block):
     limit: FloatArray  # 0-d
 
     kind: ClassVar[Kind] = Kind.SECOND_DIFFERENCE
+    costs_in: ClassVar[tuple[str, ...]] = ("values", "limit")
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         a, b, c = (self.values[self.offset[self.scopes[:, p]] + labels[self.scopes[:, p]]] for p in range(3))

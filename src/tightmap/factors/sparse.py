@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import lean
 from tightmap.factors.block import PART, Block, weighted
 from tightmap.factors.dense import slice_keys
-from tightmap.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import lean
 
 FEW = 16  # factors that share a list of exceptions and are looked up one by one
 
@@ -34,6 +34,7 @@ class SparseBlock(Block):
     default: FloatArray  # 0-d
 
     kind: ClassVar[Kind] = Kind.SPARSE
+    costs_in: ClassVar[tuple[str, ...]] = ("values", "default")
 
     def keys(self) -> IntArray:
         """C-order index of every exception."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.difference import difference_value
 from tightmap.factors.pattern import IN_ORDER, pattern_rank
-from tightmap.graph import Graph, Kind
+from tightmap.graph.graph import Graph, Kind
+from tightmap.runtime.compiled import compiled, lean
 
 DENSE = int(Kind.DENSE)
 POTTS = int(Kind.POTTS)

@@ -11,12 +11,30 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import message_offsets
-from tightmap.graph import Graph
+from tightmap.energy.energies import message_offsets
+from tightmap.graph.graph import Graph
 from tightmap.graphcut.maxflow import TIME, Trees, new_trees
 from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, proves, scatter
 from tightmap.graphcut.network import Grid
 from tightmap.graphcut.pairwise import PairModel
+from tightmap.runtime.memory import require
+
+
+def _spans(model: PairModel) -> npt.NDArray[np.int64]:
+    """Larger label count of the two ends of every edge number, 0 where one is dead.
+
+    Kernels look at all neighbours on a grid, also at those that no factor joins, so that these have duals too.
+    """
+    net, room = model.net, model.room.astype(np.int64)
+    if isinstance(net, Grid):
+        around = np.zeros((model.nodes, net.degree // 2), np.int64)
+        for k, stride in enumerate(net.strides[::2]):
+            own, other = room[model.node], room[model.node + stride]
+            around[model.node, k] = np.where(other > 0, np.maximum(own, other), 0)
+        return around.ravel()
+    spans = np.zeros(len(net.heads) // 2, np.int64)
+    np.maximum.at(spans, net.edges, room[net.heads])  # every edge has an arc to each of its ends
+    return spans
 
 
 @dataclass(eq=False)
@@ -45,8 +63,7 @@ class Expansion:
             self.first, self.edge_step = np.arange(edges), edges
             self.y_size = self.count * edges
         else:
-            sizes = np.zeros(edges, np.int64)
-            sizes[model.number] = model.span
+            sizes = _spans(model)
             self.start, self.label_step = np.cumsum(model.room, dtype=np.int64) - model.room, 1
             self.first, self.edge_step = np.cumsum(sizes) - sizes, 1
             self.y_size = int(sizes.sum())
@@ -69,6 +86,7 @@ class Expansion:
                 self.h0 = planes.ravel()
             else:
                 self.h0 = model.unary  # dead nodes have no labels, so the layout is the same
+            require(float(self.y_size) * dtype.itemsize, f"the kept flow of {edges} pairs of neighbours")
             self.y = np.zeros(self.y_size, dtype)
             self.h = self.h0.copy()
             parts = {name: np.zeros(edges, dtype) for name in ("yc", "yu", "yv")}
@@ -134,7 +152,7 @@ class Expansion:
         return bool(proves(s, self.model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step))
 
     def messages(self, graph: Graph, share: float = 1.0) -> npt.NDArray[np.float64]:
-        """The duals times ``share`` as messages that energy.lower_bound certifies (of a model without settled ones)."""
+        """The duals times ``share``, as messages for energies.lower_bound (of a model without settled variables)."""
         out = np.empty(int(message_offsets(graph)[-1]))
         model = self.model
         expand(

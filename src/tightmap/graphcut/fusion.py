@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy import energy
-from tightmap.graph import Graph
-from tightmap.graphcut.components import component_fusion, regions_in_parts
+from tightmap.energy.energies import energy
+from tightmap.graph.graph import Graph
 from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import quadratise
+from tightmap.moves.components import component_fusion, regions_in_parts
 
 Labels = npt.NDArray[np.int64]
 IMPROVE = 256  # unlabelled choices up to which they are settled one by one
@@ -43,8 +43,8 @@ def fuse_into(
 ) -> None:
     """Fuse in place.  A network takes some hundred bytes for every choice; ``largest`` limits the choices of one.
 
-    More choices than that are made one part after the other; the regions of components.py do not meet, so that this
-    changes nothing as long as a region is not larger itself.
+    More choices than that are made one part after the other; the regions of moves/components.py do not meet, so that
+    this changes nothing as long as a region is not larger itself.
     """
     value = energy(graph, labels)
     parts: Iterable[npt.NDArray[np.int64]] = [np.flatnonzero(labels != proposal)]

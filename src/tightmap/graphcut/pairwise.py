@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
+from numba.extending import overload
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.kernels import value
-from tightmap.graph import Arrays, Graph, Kind
+from tightmap.graph.graph import Arrays, Graph, Kind
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+from tightmap.runtime.compiled import compiled, lean
 
 POTTS, LINEAR, QUADRATIC, DENSE = int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC), int(Kind.DENSE)
 INT32_LIMIT = 1 << 24  # largest local sum that is trusted to int32: duals may be a few times larger
@@ -47,7 +49,6 @@ class PairModel:
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
     room: npt.NDArray[np.int32]  # (nodes,) labels of the variable of every node, settled or not
     number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
-    span: npt.NDArray[np.int32]  # (factors,) larger label count of the two ends
     diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
@@ -77,10 +78,16 @@ def pair(kinds, weight, base, stride, tables, magic, e, a, b):
     return (v + magic[0]) - magic[0]
 
 
-@compiled(inline="always")
 def type_like(d, like):
-    """d as a number of the same type as ``like``, so that int32 stays int32."""
-    return like - like + np.int32(d)
+    """The integer d as a number of the type of ``like``, so that int32 stays int32."""
+    return type(like)(d)
+
+
+@overload(type_like, inline="always")
+def _type_like(d, like):
+    if isinstance(like, types.Integer):
+        return lambda d, like: like - like + np.int32(d)
+    return lambda d, like: like - like + np.float64(d)
 
 
 @compiled
@@ -304,8 +311,4 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         magic=magic,
     )
     _by_number(number, g.scope, g.cards, kind, weight, base, edges.kind, edges.weight, edges.base, edges.stride)
-    ends_cards = g.cards[g.scope]
-    span = np.maximum(ends_cards[::2], ends_cards[1::2])
-    return PairModel(
-        edges, net, node, cards, cards, number, span, diagonal_of, diagonals, costs.astype(dtype), scale
-    )  # fmt: skip
+    return PairModel(edges, net, node, cards, cards, number, diagonal_of, diagonals, costs.astype(dtype), scale)

@@ -1,7 +1,7 @@
 """The certificate of kept duals on Potts models, without writing them out as messages.
 
-``energy.lower_bound`` certifies any messages, but has to be given them: for FastPD on many labels that is several times
-the memory of the duals.  On a Potts edge the minimum of its bracket has a closed form,
+``energies.lower_bound`` certifies any messages, but has to be given them: for FastPD on many labels that is several
+times the memory of the duals.  On a Potts edge the minimum of its bracket has a closed form,
 
     min over a, b of  w [a != b] - k y(a) + k y(b)  =  min(0, w - k (max y - min y)),
 
@@ -16,10 +16,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, UNIT, certify
-from tightmap.graph import Graph, Kind
+from tightmap.energy.certificate import UNIT, certify
+from tightmap.energy.energies import BLOCK
+from tightmap.graph.graph import Graph, Kind
 from tightmap.graphcut.expansion import Expansion
+from tightmap.runtime.compiled import compiled
 
 
 @compiled
@@ -99,7 +100,7 @@ def potts_bounds(graph: Graph, moves: Expansion, shares: list[float]) -> list[fl
         g.unary, g.adj_start, moves.h, moves.h0, moves.start[model.node], moves.label_step, moves.count,
         scale, multiples, low_v, error_v, reach,
     )  # fmt: skip
-    out = []
+    out: list[float] = []
     for j in range(len(shares)):
         raw = math.fsum((graph.constant, *low_v[j].tolist(), *low_f[j].tolist()))
         error = math.fsum(error_v[j].tolist()) + math.fsum(error_f[j].tolist())

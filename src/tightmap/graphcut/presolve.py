@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled, lean
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import value
-from tightmap.graph import Graph, IntArray, Kind
+from tightmap.graph.graph import Graph, IntArray, Kind
 from tightmap.graphcut.flow import MaxFlow
+from tightmap.runtime.compiled import compiled, lean
 
 BITS = 40  # largest capacity after rounding to integers
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import compiled
 from tightmap.graphcut.flow import MaxFlow
+from tightmap.runtime.compiled import compiled
 
 BITS = 40  # largest coefficient after rounding; the other bits of int64 are for sums
 UNKNOWN = -1

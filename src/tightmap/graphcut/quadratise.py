@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from tightmap.compiled import compiled, lean
 from tightmap.factors.higher import only_pairs
 from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
-from tightmap.graph import Graph, PairArrays
+from tightmap.graph.graph import Graph, PairArrays
+from tightmap.runtime.compiled import compiled, lean
 
 MAX_ARITY = 12  # differing variables of one factor: tables of 4096 entries
 TINY = 1e-13  # relative to the table: a coefficient that is only rounding
@@ -199,7 +199,8 @@ def _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, 
 
 
 def _table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums):
-    raise NotImplementedError("only inside compiled functions")
+    if not isinstance(g, PairArrays):
+        _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums)
 
 
 @overload(_table)

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tightmap.compiled import lean
 from tightmap.graphcut.network import degree, edge, head
 from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, QUADRATIC, PairModel, pair
+from tightmap.runtime.compiled import lean
 
 
 @lean

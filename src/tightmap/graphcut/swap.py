@@ -19,12 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.compiled import lean
 from tightmap.graphcut.maxflow import COUNT, NONE, TERMINAL, new_trees, run
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import PairModel, pair
+from tightmap.runtime.compiled import lean
+from tightmap.runtime.memory import require
 
 WORK = 2_000_000  # members visited before the kernel returns
+PAIR_BYTES = 21.0  # while all pairs of labels are listed, per square of the number of labels
 
 
 @lean
@@ -180,6 +182,7 @@ class Swaps:
     def __post_init__(self) -> None:
         model, net = self.model, self.model.net
         nodes, count = model.nodes, int(model.cards.max(initial=1))
+        require(PAIR_BYTES * count**2, f"swap: the pairs of {count} labels")
         arcs = nodes * net.degree if isinstance(net, Grid) else len(net.heads)
         self.x = np.full(nodes, -1, np.int32)
         self.x[model.node] = self.labels_of

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import IntArray
+from tightmap.graph.graph import IntArray
 from tightmap.io.atomic import COMPRESSED, writing
 from tightmap.io.cfn import read_cfn, write_cfn
 from tightmap.io.dd import read_dd
@@ -28,7 +28,7 @@ from tightmap.io.qubo import read_bq, read_coo, read_dimod_json, read_qbsolv, re
 from tightmap.io.source import FormatWarning, Source, as_path
 from tightmap.io.uai import read_uai, write_uai
 from tightmap.io.wcsp import read_wcsp, write_wcsp
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 __all__ = [
     "FORMATS",
@@ -71,7 +71,7 @@ def read(
     Parameters
     ----------
     path : the file, perhaps with .gz, .bz2 or .xz at its end.
-    evidence : an .evid file, or {variable: label}; the variables are fixed (Model.clamp).
+    evidence : an .evid file, or {variable: label} (whatever Model.clamp takes); the variables are fixed.
     options : of the format, for instance ``values="cost"`` for .uai, ``hard_threshold=1e5`` for .h5,
         ``unmatched=False`` for .dd; docs/formats.md lists them.
     """
@@ -79,17 +79,18 @@ def read(
     reader = _format(source.suffix, path)[0]
     _check_options(reader, options, source.suffix)
     model = _guarded(source, lambda: reader(source, **options))
-    if evidence is not None:
-        if isinstance(evidence, Mapping):
-            model.clamp(evidence)
-        else:
-            found = read_evidence(evidence)
-            _guarded(Source(as_path(evidence)), lambda: model.clamp(found))
+    if isinstance(evidence, str | os.PathLike):
+        found = read_evidence(evidence)
+        _guarded(Source(as_path(evidence)), lambda: model.clamp(found))
+    elif evidence is not None:
+        model.clamp(evidence)
     return model
 
 
 def write(model: Model, path: str | os.PathLike[str], **options: Any) -> None:
     """Write a model; the suffix says the format.  The file appears complete or not at all."""
+    if not isinstance(model, Model):
+        raise ModelError(f"expected a Model to write, got {type(model).__name__}")
     target = Source(as_path(path))
     writer = _format(target.suffix, path)[1]
     if writer is None:
@@ -120,8 +121,10 @@ def read_evidence(path: str | os.PathLike[str], sample: int = 0) -> dict[int, in
 
 
 def write_evidence(evidence: Mapping[int, int], path: str | os.PathLike[str]) -> None:
+    """Write evidence {variable: label} in the layout of 2008 and of 2014 and later."""
+    target = Source(as_path(path))
     with writing(path) as stream:
-        write_evidence_to(dict(evidence), stream)
+        _guarded(target, lambda: write_evidence_to(evidence, stream))
 
 
 def _format(suffix: str, path: str | os.PathLike[str]) -> tuple[Callable[..., Model], Callable[..., None] | None]:

@@ -17,12 +17,12 @@ from typing import IO
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray
+from tightmap.graph.graph import FloatArray
 from tightmap.io.cfn_reader import Reader
 from tightmap.io.expand import check_expansion, tables, unary_tables
 from tightmap.io.source import Source
 from tightmap.io.wcsp import check_digits
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 
 def read_cfn(source: Source) -> Model:

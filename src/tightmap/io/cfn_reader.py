@@ -9,13 +9,17 @@ from typing import NoReturn
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.io.source import check_labels
-from tightmap.io.wcsp import RULES, Collector, Table, add_rule
-from tightmap.model import Model
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs, table_size, thresholds
+from tightmap.io.source import check_entries, check_labels
+from tightmap.io.tokens import printable
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*|//[^\n]*")
 _TOKEN = re.compile(rb'[{}\[\]]|[^\s":,{}\[\]]+')
+_BLANK = re.compile(rb"[\s,\[\]{}]")
+_PIECE = 1 << 20
 _SEPARATORS = bytes.maketrans(b'":,{}\f', b"   [] ")
 
 
@@ -24,12 +28,12 @@ class Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data = _COMMENT.sub(lambda m: b" " * len(m[0]), data)
-        plain = self.data.translate(_SEPARATORS).replace(b"[", b" [ ").replace(b"]", b" ] ")
-        self.tokens: list[str] = plain.decode("latin-1").split()
+        self.tokens = _tokens(self.data)
         self.at = 0
         self.terse = False
         self.top = np.inf
         self.sign = 1.0
+        self.arithmetic = 0.0  # entries of the tables of arithmetic functions
 
     # ------------------------------------------------------------------ tokens
 
@@ -37,7 +41,7 @@ class Reader:
         index = self.at if at is None else at
         match = next(itertools.islice(_TOKEN.finditer(self.data), index, None), None)
         byte = match.start() if match else len(self.data)
-        got = f"'{self.tokens[index][:40]}'" if index < len(self.tokens) else "the end of the file"
+        got = printable(self.tokens[index].encode("latin-1")) if index < len(self.tokens) else "the end of the file"
         line = self.data.count(b"\n", 0, byte) + 1
         raise ModelError(f"token {index + 1} (line {line}, byte {byte}): expected {expected}, got {got}")
 
@@ -87,11 +91,10 @@ class Reader:
         return values
 
     def costs(self, raw: FloatArray) -> FloatArray:
-        """Energies of the costs of the file."""
+        """Energies of the costs of the file; what its bound forbids is known when all of them have been read."""
         if self.sign > 0 and (raw == -np.inf).any():
             self.fail("costs above -inf; the list ends here", self.at - 1)
-        signed = self.sign * raw
-        return np.where((signed >= self.top) | np.isinf(raw), np.inf, signed)
+        return np.where(np.isinf(raw), np.inf, self.sign * raw)
 
     # ------------------------------------------------------------------ structure
 
@@ -107,15 +110,24 @@ class Reader:
         self.expect("]", "} behind the problem")
         self.tag("variables")
         self.variables()
-        self.pool = Collector(Model(self.cards))
+        self.tables: list[tuple[IntArray, Table]] = []
         self.tag("functions")
         self.functions()
         if self.at < len(self.tokens):  # published files lack this last one, and toulbar2 takes them
             self.expect("]", "} at the end")
         if self.at < len(self.tokens):
             self.fail("the end of the file")
-        self.pool.flush()
-        return self.pool.model
+        return self.build()
+
+    def build(self) -> Model:
+        """The model; costs with which no labelling stays within the bound become +inf."""
+        sizes = [table_size(self.cards[scope]) for scope, _ in self.tables]
+        least = np.array([t.least(size) for (_, t), size in zip(self.tables, sizes, strict=True)])
+        pool = Collector(Model(self.cards))
+        for (scope, table), threshold in zip(self.tables, thresholds(least, self.top).tolist(), strict=True):
+            table.forbidding(threshold).add(pool, scope)
+        pool.flush()
+        return pool.model
 
     def bound(self) -> None:
         text = self.next("the bound, < or > and a number")
@@ -125,6 +137,8 @@ class Reader:
         value = self.numbers([number], self.at - 1, "a number")[0]
         self.sign = 1.0 if text[0] == "<" else -1.0
         self.top = self.sign * float(value)
+        if self.top == -np.inf:
+            self.fail("a bound that some number meets", self.at - 1)
 
     def variables(self) -> None:
         self.expect("[", "{ of the variables")
@@ -146,11 +160,11 @@ class Reader:
                 self.value_names.append(None)
                 cards.append(int(text))
             if name in self.names:
-                self.fail(f"a new name, '{name[:40]}' is taken", self.at - 1)
+                self.fail(f"a new name, {printable(name.encode('latin-1'))} is taken", self.at - 1)
             self.names[name] = len(cards) - 1
         self.at += 1
         self.cards = np.array(cards, dtype=np.int64)
-        check_labels(self.cards, "variables")
+        check_labels(self.cards, "variables", len(self.data))
 
     def functions(self) -> None:
         self.expect("[", "{ of the functions")
@@ -166,14 +180,14 @@ class Reader:
             self.expect("]", "} behind a function")
             if isinstance(result, str):
                 waiting.append((result, scope, self.at - 2))
-            elif result is not None:
+            else:
                 known[name] = (self.cards[scope].tolist(), result)
-                result.add(self.pool, scope)
+                self.tables.append((scope, result))
         self.at += 1
         for name, scope, at in waiting:
             if name not in known or known[name][0] != self.cards[scope].tolist():
                 self.fail("the name of a function with the same label counts", at)
-            known[name][1].add(self.pool, scope)
+            self.tables.append((scope, known[name][1]))
 
     def scope(self, words: list[str], start: int) -> IntArray:
         scope = []
@@ -186,12 +200,11 @@ class Reader:
             scope.append(index)
         return np.array(scope, dtype=np.int64)
 
-    def body(self, scope: IntArray) -> Table | str | None:
-        """What stands behind the scope: a table, the name of a shared one, or None when it has been added already."""
+    def body(self, scope: IntArray) -> Table | str:
+        """What stands behind the scope: a table, or the name of a shared one."""
         if (not self.terse and self.peek() == "type") or (self.terse and self._word_then_bracket()):
             self.tag("type")
-            self.rule(scope)
-            return None
+            return self.rule(scope)
         default: float | None = None
         if self.peek() == "defaultcost" or (self.terse and self.peek() not in ("[", "]") and self.number_next()):
             self.tag("defaultcost")
@@ -246,7 +259,7 @@ class Reader:
             self.fail("every tuple once; the list ends here", self.at - 1)
         return Table(default, labels, self.costs(np.array(raw, dtype=np.float64)))
 
-    def rule(self, scope: IntArray) -> None:
+    def rule(self, scope: IntArray) -> Table:
         word = self.next("a type of function")
         if word not in RULES:
             self.fail(f"a type out of {' '.join(RULES)} (others are not supported)", self.at - 1)
@@ -257,7 +270,31 @@ class Reader:
             self.fail(f"2 variables and {RULES[word][0]} finite parameters for '{word}'", self.at - 1)
         if self.sign < 0:
             self.fail("a minimisation (arithmetic functions under '>' are not supported)", self.at - 1)
-        add_rule(self.pool, scope, word, values.tolist(), self.top)
+        cards = self.cards[scope].tolist()
+        self.arithmetic += float(cards[0]) * float(cards[1])
+        check_entries(self.arithmetic, "the arithmetic functions of this file")
+        return Table(0.0, None, rule_costs(word, values.tolist(), (cards[0], cards[1])))
+
+
+def _tokens(data: bytes) -> list[str]:
+    """Words and brackets; equal ones are one object, so that a long file takes 8 bytes for most of them."""
+    first = _TOKEN.search(data)
+    if first and first[0] not in (b"{", b"["):
+        data = data[: first.start() + 64]  # the first token is wrong already, and its message needs no more
+    require(8.0 * len(data), f"a file of {len(data)} bytes")
+    found: list[str] = []
+    same: dict[str, str] = {}
+    low = 0
+    while low < len(data):
+        stop = low + _PIECE
+        if stop < len(data):  # up to the next blank: no word is cut in two
+            gap = _BLANK.search(data, stop)
+            stop = gap.start() if gap else len(data)
+        plain = data[low:stop].translate(_SEPARATORS).replace(b"[", b" [ ").replace(b"]", b" ] ")
+        words = plain.decode("latin-1").split()
+        found += map(same.setdefault, words, words)
+        low = stop
+    return found
 
 
 def _float(text: str) -> float:

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block
 from tightmap.factors.dense import DenseBlock
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.source import check_entries
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 PIECE = 1 << 20  # table entries that are made at a time
 

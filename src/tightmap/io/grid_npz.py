@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray
+from tightmap.graph.graph import FloatArray
 from tightmap.io.npz import Archive
-from tightmap.io.source import check_labels
-from tightmap.model import Model
+from tightmap.io.source import check_total
+from tightmap.model.model import Model
 
 KEYS = ("D", "hw", "vw", "V")
 
@@ -36,13 +36,14 @@ def recognise(table: FloatArray) -> tuple[str, float, float] | None:
     if row[0] != 0.0 or row[1] == 0.0 or (table != row[gap]).any():
         return None
     scale = float(row[1])
-    steps = row / scale
-    if (steps[1:] == 1.0).all():
-        return "potts", scale, 1.0
-    for kind, power in (("linear", 1), ("quadratic", 2)):
-        limit = float(steps.max())
-        if (scale * np.minimum(np.arange(labels, dtype=np.float64) ** power, limit) == row).all():
-            return kind, scale, np.inf if limit == float(labels - 1) ** power else limit
+    with np.errstate(over="ignore"):  # an overflow equals nothing in the table
+        steps = row / scale
+        if (steps[1:] == 1.0).all():
+            return "potts", scale, 1.0
+        for kind, power in (("linear", 1), ("quadratic", 2)):
+            limit = float(steps.max())
+            if (scale * np.minimum(np.arange(labels, dtype=np.float64) ** power, limit) == row).all():
+                return kind, scale, np.inf if limit == float(labels - 1) ** power else limit
     return None
 
 
@@ -57,18 +58,23 @@ def read_grid(archive: Archive) -> Model:
     for name, shape in wanted.items():
         if found[name].shape != shape:
             raise ModelError(f"array '{name}': expected shape {shape} for D of {data.shape}, got {found[name].shape}")
-    check_labels(np.array([height * width * labels]), "array 'D'")
+    check_total(height * width, float(data.size), "array 'D'", data.nbytes)
     model = Model.grid(height, width, labels)
     model.add_unaries(data.reshape(-1, labels))
     edges = model.edges()
     weights = np.concatenate([found["hw"].ravel(), found["vw"].ravel()])  # the order of Model.edges: right, then down
     form = recognise(found["V"])
+    if form is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = form[1] * weights
+        if not np.isfinite(scaled).all():
+            form = None  # the table as it is: Model says what is wrong with the numbers
     if form is None:
         model.add_factors(edges, found["V"], weights)
     elif form[0] == "potts":
-        model.add_potts(edges, form[1] * weights)
+        model.add_potts(edges, scaled)
     elif form[0] == "linear":
-        model.add_truncated_linear(edges, form[1] * weights, form[2])
+        model.add_truncated_linear(edges, scaled, form[2])
     else:
-        model.add_truncated_quadratic(edges, form[1] * weights, form[2])
+        model.add_truncated_quadratic(edges, scaled, form[2])
     return model

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import IntArray
+from tightmap.graph.graph import IntArray
 from tightmap.io.npz import read_npy
 from tightmap.io.source import FormatWarning, Source
 from tightmap.io.tokens import Tokens
+from tightmap.model.checks import evidence_pairs
 
 RESULTS = {".mpe": "MPE", ".map": "MAP"}
 MAX_LABEL = 2**31 - 1
@@ -25,7 +27,9 @@ def read_labels_from(source: Source) -> IntArray:
     """Labels of all variables: a result file, an .npy array, or integers separated by blanks."""
     if source.suffix == ".npy":
         array = read_npy(source.data, "the array")
-        if array.dtype.kind == "f" and array.size and (np.floor(array) == array).all() and np.abs(array).max() < 2**31:
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
+        if array.dtype.kind == "f" and (np.floor(array) == array).all() and np.abs(array).max(initial=0.0) < 2**31:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":
             raise ModelError(f"expected an array of integers, got {array.dtype}")
@@ -43,6 +47,8 @@ def _result(data: bytes) -> IntArray:
     """The last solution of an MPE or MAP result file: ``n v0 ... v(n-1)``, perhaps behind the number of samples."""
     tokens = Tokens(data, mixed=True)
     words = np.flatnonzero(np.isnan(tokens.values))
+    if not len(words):  # "inf" and the like begin with a letter too
+        tokens.fail(0, "a label, or the word MPE or MAP")
     for w in words:
         text = tokens.text(int(w)).upper()
         if text not in (b"MPE", b"MAP", b"-BEGIN-"):
@@ -59,7 +65,10 @@ def _result(data: bytes) -> IntArray:
 
 def write_labels_to(labels: npt.ArrayLike, stream: IO[bytes], suffix: str) -> None:
     """Write labels as a result file (.MPE, .MAP), as an .npy array of the given shape, or one line of text."""
-    array = np.asarray(labels)
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:  # rows of different lengths
+        raise ModelError(f"labels: expected integers ({error})") from None
     if array.size == 0:
         array = array.astype(np.int64)
     if not np.issubdtype(array.dtype, np.integer):
@@ -94,8 +103,8 @@ def read_evidence_from(source: Source, sample: int = 0) -> dict[int, int]:
     if samples is None:
         expected = f"{first} pairs (variable, label), or {first} samples of such pairs"
         raise ModelError(f"evidence: expected {expected}, got {len(tokens) - 1} tokens behind the first")
-    if not 0 <= sample < max(len(samples), 1):
-        raise ModelError(f"evidence: sample {sample} does not exist, the file has {len(samples)}")
+    if not isinstance(sample, int) or not 0 <= sample < max(len(samples), 1):
+        raise ModelError(f"evidence: sample {sample!a:.40} does not exist, the file has {len(samples)}")
     if not samples:
         return {}
     tokens.at, pairs = samples[sample]
@@ -120,7 +129,10 @@ def _samples(tokens: Tokens, number: int) -> list[tuple[int, int]] | None:
     return samples if at == len(tokens) else None
 
 
-def write_evidence_to(evidence: dict[int, int], stream: IO[bytes]) -> None:
+def write_evidence_to(evidence: Mapping[int, int], stream: IO[bytes]) -> None:
     """Write {variable: label} in the layout of 2008 and of 2014 and later."""
-    pairs = [str(v) for pair in sorted(evidence.items()) for v in pair]
-    stream.write((" ".join([str(len(evidence)), *pairs]) + "\n").encode())
+    nodes, labels = evidence_pairs(evidence)
+    if min(nodes.min(initial=0), labels.min(initial=0)) < 0:
+        raise ModelError("evidence: expected variables and labels of at least 0, got a negative one")
+    pairs = sorted(zip(nodes.tolist(), labels.tolist(), strict=True))
+    stream.write((" ".join(map(str, [len(pairs), *(v for pair in pairs for v in pair)])) + "\n").encode())

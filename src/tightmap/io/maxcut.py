@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.io.source import Source, check_labels
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.io.source import Source, check_total
 from tightmap.io.tokens import Tokens
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 
 def read_edges(tokens: Tokens, n: int, rows: int, base: int) -> tuple[IntArray, FloatArray]:
@@ -37,7 +37,7 @@ def read_maxcut(source: Source, *, base: int = 1) -> Model:
     tokens.at = words
     n = tokens.integer("the number of vertices", high=2**31 - 1)
     m = tokens.count("the number of edges", each=3)
-    check_labels(np.array([2 * n or 1]), "token 1")
+    check_total(n, 2.0 * n, "the number of vertices", len(source.data))
     edges, weights = read_edges(tokens, n, m, base)
     tokens.end()
     if (edges[:, 0] == edges[:, 1]).any():

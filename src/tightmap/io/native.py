@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import Kind
+from tightmap.graph.graph import Kind
 from tightmap.io.grid_npz import is_grid, read_grid
 from tightmap.io.npz import Archive, write_npz
 from tightmap.io.source import Source, check_labels
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 VERSION = 1
 
@@ -50,15 +50,16 @@ def read_npz(source: Source) -> Model:
             return read_grid(archive)
         raise ModelError(
             "expected a model written by tightmap, or the arrays D, hw, vw and V of a grid, "
-            f"got the arrays {', '.join(sorted(archive.names())[:12]) or '(none)'}"
+            f"got the arrays {archive.listed()}"
         )
-    if str(archive.get("format", "U", 0)) != "tightmap":
-        raise ModelError(f"array 'format': expected 'tightmap', got '{archive['format']}'")
+    name = str(archive.get("format", "U", 0))
+    if name != "tightmap":
+        raise ModelError(f"array 'format': expected 'tightmap', got {name[:40]!a}")
     version = int(archive.get("version", "iu", 0))
     if version != VERSION:
         raise ModelError(f"version {version} of the native format is not supported, this release reads {VERSION}")
-    cards = archive.get("cardinalities", "iu", 1).astype(np.int64)
-    check_labels(cards, "array 'cardinalities'")
+    cards = archive.get("cardinalities", "iu", 1)
+    check_labels(cards, "array 'cardinalities'", archive.content)
     model = Model(cards)
     unaries = archive.get("unaries", "fiu", 1)
     clamped = archive.get("clamped", "iu", 1)
@@ -76,7 +77,7 @@ def read_npz(source: Source) -> Model:
                 model.add_unaries(unaries[model.offset[nodes][:, None] + np.arange(labels)], nodes)
     model.add_constant(float(archive.get("constant", "fiu", 0)))
     held = np.flatnonzero(clamped >= 0)
-    model.clamp(zip(held.tolist(), clamped[held].tolist(), strict=True))
+    model.clamp(np.stack([held, clamped[held].astype(np.int64)], axis=1))
     if "grid_shape" in archive:
         shape = archive.get("grid_shape", "iu", 1)
         if shape.shape != (2,) or shape.min() < 0 or int(shape[0]) * int(shape[1]) != len(cards):
@@ -117,4 +118,4 @@ def _read_block(archive: Archive, b: int, kind: str, model: Model) -> None:
     elif kind == Kind.SECOND_DIFFERENCE.name:
         model.add_second_difference(scopes, weights, get("values", "f", 1), float(get("limit", "f", 0)))
     else:
-        raise ModelError(f"array 'kinds': entry {b}: unknown kind of factor '{kind}'")
+        raise ModelError(f"array 'kinds': entry {b}: unknown kind of factor {kind[:40]!a}")

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.io.opengm_functions import DECODERS, Functions
-from tightmap.io.source import MAX_BYTES, Source, check_labels
+from tightmap.io.opengm_functions import DECODERS
+from tightmap.io.opengm_streams import Functions
+from tightmap.io.source import MAX_BYTES, MAX_LABELS, SMALL_CONTENT, Source, check_arity, check_labels
 from tightmap.io.tokens import chase, group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
+from tightmap.runtime.memory import require
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,19 @@ class _File:
     def vector(self, name: str, kinds: str = "iu") -> Any:
         import h5py
 
-        item = self.group.get(name)
+        item = _member(self.group, name)
         if not isinstance(item, h5py.Dataset):
             raise ModelError(f"dataset {name}: missing")
-        if item.ndim != 1 or item.dtype.kind not in kinds or item.dtype.itemsize > 8:
+        if item.is_virtual or item.external:
+            raise ModelError(f"dataset {name}: its data lies in another file, which is not read")
+        if item.ndim != 1 or item.dtype.kind not in kinds or item.dtype.itemsize > 8 or item.dtype.subdtype:
             wanted = "integers" if kinds == "iu" else "numbers"
             raise ModelError(f"dataset {name}: expected a vector of {wanted}, got {item.dtype} of shape {item.shape}")
+        stored = min(item.id.get_storage_size(), self.size)
         # deflate shrinks at most about a thousand times: more than that was never written by anyone
-        if item.size * 8 > min(MAX_BYTES, max(1 << 20, 1100 * self.size)):
-            raise ModelError(f"dataset {name}: promises {item.size} entries, too many for a file of {self.size} bytes")
+        if item.size * 8 > min(MAX_BYTES, max(SMALL_CONTENT, 1100 * stored)):
+            raise ModelError(f"dataset {name}: promises {item.size} entries, too many for {stored} bytes in the file")
+        require(24.0 * item.size, f"dataset {name} of {item.size} entries")
         array = item[()]
         if kinds != "iu":
             return array.astype(np.float64)
@@ -50,13 +56,32 @@ class _File:
         return array.astype(np.int64)
 
 
+def _member(group: Any, name: str) -> Any:
+    """What this file stores under a name, or None; links are not followed, they may lead to another file."""
+    import h5py
+
+    for part in name.split("/"):
+        if not isinstance(group, h5py.Group):
+            return None
+        link = group.get(part, getlink=True)
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise ModelError(f"'{ascii(part)[1:-1][:60]}' is a link to somewhere else, which is not followed")
+        group = group.get(part)
+    return group
+
+
 def _model_group(file: Any) -> Any:
     import h5py
 
-    found = file.get("gm")
-    if isinstance(found, h5py.Group) and "header" in found:
+    def holds_model(item: Any) -> bool:
+        return isinstance(item, h5py.Group) and item.get("header", getlink=True) is not None
+
+    if "gm" in file and holds_model(found := _member(file, "gm")):
         return found
-    groups = [g for g in (file.get(k) for k in file) if isinstance(g, h5py.Group) and "header" in g]
+    hard = [k for k in file if isinstance(file.get(k, getlink=True), h5py.HardLink)]
+    groups = [g for g in (file.get(k) for k in hard) if holds_model(g)]
     if len(groups) != 1:
         raise ModelError(f"expected a group 'gm' or one group with a 'header', got {len(groups)} such groups")
     return groups[0]
@@ -68,11 +93,11 @@ def read_opengm(source: Source, *, hard_threshold: float | None = None) -> Model
     hard_threshold : costs at or above it become +inf.  OpenGM's converters write big numbers such as 1e5 or 1e7 for
         what is forbidden; without this option they stay numbers, so that published energies match.
     """
-    if hard_threshold is not None and not float(hard_threshold) > 0.0:
+    if hard_threshold is not None and not (isinstance(hard_threshold, int | float) and hard_threshold > 0.0):
         raise OptionError(f"option hard_threshold: expected a positive number, got {hard_threshold!r}")
     if source.head(8) != b"\x89HDF\r\n\x1a\n":
         raise ModelError("byte 0: expected the signature of an HDF5 file")
-    size = len(source.data) if source.compressed else source.path.stat().st_size
+    size = len(source.data) if source.compressed else source.file_size
     import h5py
 
     try:
@@ -82,9 +107,10 @@ def read_opengm(source: Source, *, hard_threshold: float | None = None) -> Model
                 return _read(_File(_model_group(file), size), hard_threshold)
     except ModelError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError, SystemError) as error:
+    except (OSError, RuntimeError, RuntimeWarning, KeyError, ValueError, TypeError, SystemError) as error:
         # what the HDF5 library says about a damaged file
-        raise ModelError(f"damaged HDF5 file ({str(error).splitlines()[0] if str(error) else type(error)})") from None
+        said = ascii(str(error).splitlines()[0])[1:-1][:200] if str(error) else type(error).__name__
+        raise ModelError(f"damaged HDF5 file ({said})") from None
 
 
 def _read(file: _File, hard_threshold: float | None) -> Model:
@@ -94,10 +120,13 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
     n, factors, types = (int(v) for v in header[2:5])
     if types > len(header) or len(header) not in (5 + 2 * types, 6 + 2 * types):
         raise ModelError(f"dataset header: expected {6 + 2 * types} entries for {types} types, got {len(header)}")
+    kinds = header[5 : 5 + 2 * types : 2].tolist()
+    if len(set(kinds)) < types:
+        raise ModelError(f"dataset header: expected {types} different types of function, got {kinds[:12]}")
     cards = file.vector("numbers-of-states") if n else np.zeros(0, dtype=np.int64)
     if len(cards) != n:
         raise ModelError(f"dataset numbers-of-states: expected {n} entries, got {len(cards)}")
-    check_labels(cards, "dataset numbers-of-states")
+    check_labels(cards, "dataset numbers-of-states", file.size)
     model = Model(cards)
     if factors == 0:
         return model
@@ -106,6 +135,7 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
     starts, arity, end = chase(records, 0, factors, offset=2)
     if len(starts) < factors or end != len(records):
         raise ModelError(f"dataset factors, entry {end}: expected {factors} factors in all, got {len(starts)}")
+    check_arity(arity, "factor")
     function, position = records[starts], records[starts + 1]
     if position.min() < 0 or position.max() >= types:
         f = int(np.argmax((position < 0) | (position >= types)))
@@ -129,7 +159,8 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
         if kind not in DECODERS:
             raise ModelError(f"functions of OpenGM's type {kind} are not supported")
         folder = f"function-id-{kind}"
-        streams = file.vector(f"{folder}/indices") if f"{folder}/indices" in file.group else np.zeros(0, dtype=np.int64)
+        none = _member(file.group, f"{folder}/indices") is None
+        streams = np.zeros(0, dtype=np.int64) if none else file.vector(f"{folder}/indices")
         values = file.vector(f"{folder}/values", "iuf")
         if hard_threshold is not None:
             values[values >= hard_threshold] = np.inf
@@ -144,5 +175,7 @@ def _read(file: _File, hard_threshold: float | None) -> Model:
         table = Functions(kind, count, streams, values, implied)
         for (k,), part in group_rows(arity[rows][:, None]):
             scopes = records[starts[rows[part]][:, None] + 3 + np.arange(k)]
+            if k == 1 and float(cards[scopes].sum(dtype=np.float64)) > MAX_LABELS:  # each of them is added up
+                raise ModelError(f"{len(part)} factors on single variables have more than {MAX_LABELS} costs in all")
             DECODERS[kind](model, table, scopes, used[part])
     return model

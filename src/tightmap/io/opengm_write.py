@@ -20,12 +20,13 @@ from tightmap.factors.pattern import PatternBlock, pattern_ranks
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.sparse import SparseBlock
-from tightmap.graph import FloatArray, IntArray, Kind
-from tightmap.io import opengm_functions as ids
+from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.io import opengm_streams as ids
 from tightmap.io.expand import collapsed, hard_unaries, pieces, pooled, repeated, table_size
+from tightmap.io.opengm_functions import opengm_patterns
 from tightmap.io.source import check_entries
 from tightmap.io.tokens import group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 Parts = Iterable[npt.NDArray[Any]]
 
@@ -172,7 +173,7 @@ def _pn_potts(streams: _Streams, model: Model, block: PnPottsBlock, scopes: IntA
 
 
 def _patterns(streams: _Streams, model: Model, block: PatternBlock, scopes: IntArray, weights: FloatArray) -> None:
-    strings, rank = ids.opengm_patterns(block.arity)
+    strings, rank = opengm_patterns(block.arity)
     for turn, part in group_rows(np.argsort(scopes, axis=1, kind="stable")):
         # position p of the ascending scope is position turn[p] of the user's; patterns are ranked on the user's
         back = np.argsort(turn)

@@ -14,12 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.runtime.memory import require
 
 _SPACE = np.zeros(256, dtype=bool)
 _SPACE[list(b" \t\n\r\x0b\x0c")] = True
-_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf(inity)?)", re.IGNORECASE)
+_NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf(inity)?)", re.IGNORECASE)
+# a token with a character that no finite number has; possessive, and only at the start of a token: no backtracking
+_WORD = re.compile(rb"(?<!\S)[0-9eE+.-]*+[^\s0-9eE+.-]\S*")
 _CHUNK = 1 << 16
+_PIECE = 1 << 20  # bytes looked at together
+_TOGETHER = 4096  # tokens parsed together
 
 
 class Tokens:
@@ -34,56 +39,45 @@ class Tokens:
     """
 
     def __init__(self, data: bytes, words: int = 0, comment: bytes = b"", mixed: bool = False) -> None:
-        if comment and comment in data:  # blanks of the same length keep every position
-            data = re.sub(re.escape(comment) + rb"[^\n]*", lambda m: b" " * len(m[0]), data)
+        if comment and comment in data:
+            data = _blank_comments(data, comment)
         self.data = data
-        space = _SPACE[np.frombuffer(data, dtype=np.uint8)]
-        before = np.concatenate(([True], space[:-1])) if len(space) else space
-        self.starts: IntArray = np.flatnonzero(before & ~space)
+        self.starts = _token_starts(data)
         self.at = 0
+        require(8.0 * len(self), f"a file of {len(self)} tokens")
         self.values: FloatArray = np.full(len(self.starts), np.nan)
-        if len(self) > words:
-            self.values[words:] = self._parse(words, mixed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # older NumPy versions only warn about what they cannot parse
+            for low in range(words, len(self), _TOGETHER):
+                self._parse(low, min(low + _TOGETHER, len(self)), mixed)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def text(self, index: int) -> bytes:
         """The characters of a token."""
-        start = int(self.starts[index])
-        stop = int(self.starts[index + 1]) if index + 1 < len(self) else len(self.data)
-        return self.data[start:stop].split()[0]
+        return self._between(index, index + 1).split()[0]
 
-    def _parse(self, words: int, mixed: bool) -> FloatArray:
-        values = self._bulk(words, len(self))
-        if values is not None:
-            return values
-        # some token is no number: only the pieces that hold such tokens are looked at one by one
-        values = np.full(len(self) - words, np.nan)
-        for low in range(words, len(self), 4096):
-            high = min(low + 4096, len(self))
-            piece = self._bulk(low, high)
-            if piece is not None:
-                values[low - words : high - words] = piece
-                continue
-            for i in range(low, high):
-                token = self.text(i)
-                if _NUMBER.fullmatch(token):
-                    values[i - words] = float(token)
-                elif not mixed:
-                    self.fail(i, "a number")
-        return values
-
-    def _bulk(self, low: int, high: int) -> FloatArray | None:
-        """Tokens low..high-1 as numbers, or None when one of them is something else."""
+    def _between(self, low: int, high: int) -> bytes:
+        """Tokens low..high-1 and what stands behind them."""
         stop = int(self.starts[high]) if high < len(self) else len(self.data)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # older NumPy versions only warn about what they cannot parse
-            try:
-                values = np.fromstring(self.data[int(self.starts[low]) : stop], dtype=np.float64, sep=" ")
-            except (ValueError, DeprecationWarning):
-                return None
-        return values if len(values) == high - low and not np.isnan(values).any() else None
+        return self.data[int(self.starts[low]) : stop]
+
+    def _parse(self, low: int, high: int, mixed: bool) -> None:
+        """Put the numbers low..high-1 into ``values``."""
+        data = self._between(low, high)
+        found = _floats(data, high - low)
+        if found is None and mixed and b"inf" not in data.lower():
+            found = _floats(_WORD.sub(b"nan", data), high - low)
+        if found is not None and (mixed or not np.isnan(found).any()):
+            self.values[low:high] = found
+            return
+        for i in range(low, high):  # one by one, to find the one that is no number
+            token = self.text(i)
+            if _NUMBER.fullmatch(token):
+                self.values[i] = float(token)
+            elif not mixed:
+                self.fail(i, "a number")
 
     # ------------------------------------------------------------------ errors
 
@@ -96,8 +90,7 @@ class Tokens:
             )
         start = int(self.starts[index])
         if got is None:
-            shown = self.text(index)[:40].decode("ascii", "backslashreplace")
-            got = f"'{shown}'"
+            got = printable(self.text(index))
         raise ModelError(f"token {index + 1} (line {self._line(start)}, byte {start}): expected {expected}, got {got}")
 
     def _line(self, byte: int) -> int:
@@ -157,6 +150,51 @@ class Tokens:
         """Everything must have been read."""
         if self.at < len(self):
             self.fail(self.at, "the end of the file")
+
+
+def printable(text: bytes) -> str:
+    """Some bytes of a file for a message: in quotes, not too long, without characters that move the cursor."""
+    return f"'{ascii(text[:40].decode('latin-1'))[1:-1]}'"
+
+
+def _blank_comments(data: bytes, comment: bytes) -> bytes:
+    """Comments replaced by blanks of the same length, which keeps every position."""
+    plain = bytearray(data)
+    view = np.frombuffer(plain, dtype=np.uint8)
+    inside = False  # whether the last byte before this piece was part of a comment
+    for low in range(0, len(view), _PIECE):
+        piece = view[low : low + _PIECE]
+        place = np.arange(len(piece), dtype=np.int32)
+        begun = np.maximum.accumulate(np.where(piece == comment[0], place, -1))
+        ended = np.maximum.accumulate(np.where(piece == ord("\n"), place, -1))
+        mine = (begun > ended) | ((ended < 0) & inside)
+        piece[mine] = ord(" ")
+        inside = bool(mine[-1])
+    return bytes(plain)
+
+
+def _token_starts(data: bytes) -> npt.NDArray[np.int32]:
+    """Where every token starts; content is below 2 GiB."""
+    every = np.frombuffer(data, dtype=np.uint8)
+    parts = []
+    before = True  # whether the last byte before this piece was a blank
+    for low in range(0, len(every), _PIECE):
+        space = _SPACE[every[low : low + _PIECE]]
+        begins = ~space
+        begins[1:] &= space[:-1]
+        begins[0] &= before
+        parts.append((np.flatnonzero(begins) + low).astype(np.int32))
+        before = bool(space[-1])
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+def _floats(data: bytes, number: int) -> FloatArray | None:
+    """All of these tokens as numbers, or None when one of them is something else (warnings must be errors)."""
+    try:
+        values = np.fromstring(data, dtype=np.float64, sep=" ")
+    except (ValueError, DeprecationWarning):
+        return None
+    return values if len(values) == number else None
 
 
 def chase(values: npt.NDArray, at: int, number: int, offset: int = 0) -> tuple[IntArray, IntArray, int]:

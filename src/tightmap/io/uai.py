@@ -15,11 +15,11 @@ from typing import IO
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.expand import check_expansion, tables, unary_tables
-from tightmap.io.source import Source, check_labels
+from tightmap.io.source import AXES, Source, check_arity, check_labels
 from tightmap.io.tokens import Tokens, group_rows
-from tightmap.model import Model
+from tightmap.model.model import Model
 
 VALUES = ("potential", "log", "cost")
 FORBIDDEN_LOG = -1e38  # what toulbar2 takes for a logarithm of zero
@@ -46,12 +46,13 @@ def read_uai(source: Source, *, values: str | None = None) -> Model:
         tokens.fail(0, "the word MARKOV or BAYES (other kinds of UAI files are not supported)")
     n = tokens.count("the number of variables")
     cards = tokens.integers(n, "a number of labels", low=1, high=2**31 - 1)
-    check_labels(cards, f"token {tokens.at}")
+    check_labels(cards, f"token {tokens.at}", len(source.data))
     model = Model(cards)
     m = tokens.count("the number of functions")
 
     scope_start, arity = tokens.records(m, "scope of function")
     scope_end = tokens.at
+    check_arity(arity, "scope of function")
     table_start, size = tokens.records(m, "table of function")
     tokens.end()
 
@@ -80,10 +81,12 @@ def read_uai(source: Source, *, values: str | None = None) -> Model:
             f = int(rows[np.argmax(twice)])
             tokens.fail(int(scope_start[f]), f"distinct variables in the scope of function {f}", "one of them twice")
         shapes = cards[scopes]
-        _check_sizes(tokens, rows, size, table_start, np.prod(shapes.astype(np.float64), axis=1))
+        with np.errstate(over="ignore"):
+            _check_sizes(tokens, rows, size, table_start, np.prod(shapes.astype(np.float64), axis=1))
         for shape, part in group_rows(shapes):
             costs = _costs(tokens, table_start[rows[part]], int(size[rows[part[0]]]), meaning)
-            model.add_factors(scopes[part], costs.reshape((len(part), *shape)))
+            busy = [p for p in range(k) if k <= AXES or shape[p] > 1]  # one label needs no axis, and NumPy has few
+            model.add_factors(scopes[part][:, busy], costs.reshape((len(part), *(shape[p] for p in busy))))
     return model
 
 

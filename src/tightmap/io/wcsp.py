@@ -11,110 +11,28 @@ Costs in a file are integers of at least 0; what is written is shifted and scale
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
-import numpy.typing as npt
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs
 from tightmap.io.expand import check_expansion, tables, unary_tables
 from tightmap.io.source import Source, check_entries, check_labels
 from tightmap.io.tokens import Tokens
-from tightmap.model import Model
+from tightmap.model.model import Model
 
-SMALL = 1 << 12  # a table of at most so many entries is written out in memory; a larger, sparser one stays sparse
 _SCALED = re.compile(r"__scale=([0-9.e+-]+)__offset=([0-9.e+-]+)$")
-_Rule = Callable[[IntArray, IntArray, list[float], float], FloatArray]
-
-
-def hinge(gap: npt.NDArray[Any], most: float, top: float) -> FloatArray:
-    """max(0, gap) where gap is at most ``most``, else forbidden."""
-    return np.where(gap <= most, np.maximum(gap, 0.0), top)
-
-
-def _disjunction(x: IntArray, y: IntArray, p: list[float], top: float) -> FloatArray:
-    return np.where((x >= y + p[1]) | (y >= x + p[0]), 0.0, p[2])
-
-
-def _special_disjunction(x: IntArray, y: IntArray, p: list[float], top: float) -> FloatArray:
-    cx, cy, xinf, yinf, wx, wy = p
-    apart = (x >= y + cy) | (y >= x + cx)
-    legal = (x <= xinf) & (y <= yinf) & (apart | (x >= xinf) | (y >= yinf))
-    return np.where(legal, wx * (x == xinf) + wy * (y == yinf), top)
-
-
-# keyword -> (number of parameters, table): binary arithmetic on the label indices of the first and second variable
-RULES: dict[str, tuple[int, _Rule]] = {
-    ">=": (2, lambda x, y, p, top: hinge(y + p[0] - x, p[1], top)),
-    ">": (2, lambda x, y, p, top: hinge(y + p[0] + 1 - x, p[1], top)),
-    "<=": (2, lambda x, y, p, top: hinge(x - p[0] - y, p[1], top)),
-    "<": (2, lambda x, y, p, top: hinge(x - p[0] + 1 - y, p[1], top)),
-    "=": (2, lambda x, y, p, top: np.where(abs(y + p[0] - x) <= p[1], abs(y + p[0] - x), top)),
-    "disj": (3, _disjunction),
-    "sdisj": (6, _special_disjunction),
-}
-
-
-class Collector:
-    """Tables that are read one by one and added to the model together, those of one shape in one call."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.found: dict[tuple[int, ...], tuple[list[IntArray], list[FloatArray]]] = {}
-        self.entries = 0.0
-
-    def add(self, scope: IntArray, table: FloatArray) -> None:
-        self.entries += table.size
-        check_entries(self.entries, "the tables of this file")
-        scopes, costs = self.found.setdefault(table.shape, ([], []))
-        scopes.append(scope)
-        costs.append(table)
-
-    def flush(self) -> None:
-        for scopes, costs in self.found.values():
-            self.model.add_factors(np.stack(scopes), np.stack(costs))
-
-
-@dataclass
-class Table:
-    """A cost function in extension, before it is known how large its dense twin would be."""
-
-    default: float
-    labels: IntArray | None  # (T, k); None when the costs are all of the table, in C order
-    costs: FloatArray  # (T,)
-
-    def add(self, pool: Collector, scope: IntArray) -> None:
-        """Add it to a model, as a table or as a sparse factor; a labelling listed twice keeps its last cost."""
-        model = pool.model
-        shape = tuple(model.cardinalities[scope].tolist())
-        size = float(np.prod(np.array(shape, dtype=np.float64)))
-        if self.labels is not None and len(shape) >= 2 and size > SMALL and 4 * len(self.costs) < size:
-            labels, costs = self.labels, self.costs
-            if size < 2.0**62 and len(labels):
-                keys = np.ravel_multi_index(tuple(labels.T), shape)
-                last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
-                labels, costs = labels[last], costs[last]
-            model.add_sparse(scope[None], labels, costs, self.default)
-            return
-        check_entries(size, f"a table on variables {scope.tolist()}")
-        if self.labels is None:
-            table = self.costs.reshape(shape)
-        elif not shape:
-            table = np.array(self.costs[-1] if len(self.costs) else self.default)
-        else:
-            table = np.full(shape, self.default)
-            table[tuple(self.labels.T)] = self.costs
-        pool.add(scope, table)
+_PENALTIES = {"disj": [2], "sdisj": [4, 5]}  # which parameters are costs
 
 
 # ------------------------------------------------------------------------------------------------ reading
 
 
 def read_wcsp(source: Source) -> Model:
-    """Read a .wcsp file; costs at or above its upper bound become +inf."""
+    """Read a .wcsp file; costs at or above its upper bound become +inf (none is negative, none can make up for it)."""
     tokens = Tokens(source.data, words=1, mixed=True)
     name = tokens.word("the name of the problem")
     n = tokens.count("the number of variables")
@@ -124,7 +42,7 @@ def read_wcsp(source: Source) -> Model:
     if not top > 0:
         tokens.fail(tokens.at - 1, "a positive upper bound")
     cards = tokens.integers(n, "a domain size (intervals, with negative sizes, are not supported)", 1, 2**31 - 1)
-    check_labels(cards, f"token {tokens.at}")
+    check_labels(cards, f"token {tokens.at}", len(source.data))
     found = _SCALED.search(name)
     scale, offset = 1.0, 0.0
     if found:
@@ -151,7 +69,15 @@ class _Reader:
         self.shared: list[tuple[IntArray, Table]] = []  # label counts and table
 
     def costs(self, raw: FloatArray) -> FloatArray:
-        return np.where(raw >= self.top, np.inf, raw / self.scale)
+        """Energies of costs of the file, in a new array."""
+        return self.convert(raw.copy())
+
+    def convert(self, raw: FloatArray) -> FloatArray:
+        """The same in place."""
+        hard = raw >= self.top
+        raw /= self.scale
+        raw[hard] = np.inf
+        return raw
 
     def function(self, f: int) -> None:
         tokens, cards = self.tokens, self.model.cardinalities
@@ -210,18 +136,11 @@ class _Reader:
         parameters = tokens.numbers(number, f"a parameter of '{word}'").tolist()
         if len(scope) != 2 or not np.isfinite(parameters).all():
             tokens.fail(tokens.at - 1, f"2 variables and finite parameters for '{word}', got {len(scope)} variables")
-        add_rule(self.pool, scope, word, parameters, self.top, self.scale)
-
-
-def add_rule(
-    pool: Collector, scope: IntArray, word: str, parameters: list[float], top: float, scale: float = 1.0
-) -> None:
-    """An arithmetic cost function of two variables, as a table."""
-    shape = pool.model.cardinalities[scope].tolist()
-    check_entries(float(shape[0]) * float(shape[1]), f"a cost function '{word}'")
-    x, y = np.ogrid[: shape[0], : shape[1]]
-    raw = np.broadcast_to(RULES[word][1](x, y, parameters, top), tuple(shape))
-    pool.add(scope, np.where(raw >= top, np.inf, raw / scale))
+        if any(parameters[p] < 0 for p in _PENALTIES.get(word, ())):
+            tokens.fail(tokens.at - 1, f"costs of at least 0 among the parameters of '{word}'")
+        cards = self.model.cardinalities[scope].tolist()
+        check_entries(float(cards[0]) * float(cards[1]), f"a cost function '{word}'")
+        Table(0.0, None, self.convert(rule_costs(word, parameters, (cards[0], cards[1])))).add(self.pool, scope)
 
 
 # ------------------------------------------------------------------------------------------------ writing

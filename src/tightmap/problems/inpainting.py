@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.graph import IntArray
-from tightmap.model import Model
+from tightmap.graph.graph import IntArray
+from tightmap.model.model import Model
 
 LABELS = 4  # three colours and the background
 BACKGROUND = 3

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.model import Model
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.model.model import Model
 
 
 def matching(

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph import FloatArray, IntArray
-from tightmap.model import Model
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.model.model import Model
 
 
 def nested_regions(seed: int, size: int = 32, labels: int = 4, noise: float = 0.6) -> tuple[FloatArray, IntArray]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.model import Model
+from tightmap.model.model import Model
 from tightmap.problems.images import Picture, as_bytes
 
 Costs = npt.NDArray[np.int32]

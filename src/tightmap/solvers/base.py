@@ -1,6 +1,6 @@
 """The one shape every solver has (start, step, finish) and the small records that cross it.
 
-A solver is a frozen dataclass whose fields are its options.  The driver in ``solve.py`` owns the clock, the
+A solver is a frozen dataclass whose fields are its options.  The driver (driver.py) owns the clock, the
 iteration count, the incumbent, the callback, the trace and the status; a solver only knows how to begin, how to
 advance by one step (a sweep, or at most about 0.1 s of work) and what it leaves behind.
 """
@@ -11,14 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from tightmap import clock
-from tightmap.graph import Graph
-
-Labels = npt.NDArray[np.int64]
-Vector = npt.NDArray[np.float64]
+from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context, Labels, Vector
+from tightmap.solvers.capabilities import Capabilities
 
 
 @dataclass(frozen=True)
@@ -34,23 +29,6 @@ class Init:
     state: Any = None
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the driver tells a solver about the run: seed, threads and the deadline."""
-
-    seed: int = 0
-    threads: int = 1
-    deadline: float | None = None  # on tightmap.clock, which stands still while kernels are compiled
-    max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
-
-    def remaining(self) -> float:
-        """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
-        return float("inf") if self.deadline is None else self.deadline - clock.now()
-
-    def rng(self) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
-
-
 @dataclass
 class Progress:
     """What one step found.  Everything is optional.
@@ -60,7 +38,7 @@ class Progress:
     done    the method has converged and further steps would change nothing
     iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
-    energy  of the labels, where the method has just computed it (energy.energy): it is not computed again
+    energy  of the labels, where the method has just computed it (energies.energy): it is not computed again
     pending  the step ended in the middle of something whose result is still to come; says nothing against the method
     """
 
@@ -89,22 +67,11 @@ class Solver(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]  # one line for `tightmap methods`
-    max_order: ClassVar[int | None] = None  # None: any order
-    needs: ClassVar[str] = "any model"  # "binary", "metric pairwise", ... for people
-    gives_bound: ClassVar[bool] = False
-    handles_inf: ClassVar[bool] = True  # False: hard constraints are searched as large finite costs
+    capabilities: ClassVar[Capabilities] = Capabilities()
 
     def check(self, graph: Graph) -> None:
         """Raise ModelError, naming the first offending factor, when the method cannot handle the model."""
-        if self.max_order is not None and graph.order > self.max_order:
-            from tightmap.errors import ModelError
-
-            sizes = np.diff(graph.arrays.scope_start)
-            first = int(np.argmax(sizes > self.max_order))
-            raise ModelError(
-                f"method {self.name!r} takes factors of at most {self.max_order} variables, but the factor on "
-                f"variables {graph.original_scope(first)} has {int(sizes[first])}; try method 'admm' or 'srmp'"
-            )
+        self.capabilities.check(self.name, graph)
 
     @abstractmethod
     def start(self, graph: Graph, init: Init, context: Context) -> Any:

@@ -6,14 +6,14 @@ With appearance probabilities rho_A of the factors in a cover by forests, every 
     b_i = theta_i + sum_B rho_B m_{B->i},
     m_{A->i}(x_i) = min over the other variables of A of [theta_A / rho_A + sum_j (b_j - m_{A->j})],
 
-all at once, damped.  It need not converge and nothing is monotone, but messages are messages.  Moving rho_A m_{A->i}
-from A to i leaves the energy as it is, and with T forests
+all at once, damped.  It need not converge and nothing is monotone, but any messages give a lower bound.  Moving
+rho_A m_{A->i} from A to i leaves the energy as it is, and with T forests
 
     E = sum over forests of (1/T) [sum_i b_i + sum over A in the forest of (theta_A / rho_A - sum_i m_{A->i})],
 
 each of which is minimised exactly by dynamic programming.  The messages of those programs, added up over the forests,
-are messages between factors and variables too, so the certified bound of the result (energy.lower_bound) is at least
-the mean of the forests' minima.
+are messages between factors and variables too, so the certified bound of the result (energies.lower_bound) is at
+least the mean of the forests' minima.
 """
 
 from __future__ import annotations
@@ -24,85 +24,87 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import prange
 
-from tightmap.compiled import compiled
-from tightmap.energy import BLOCK, energy, lower_bound, message_offsets
+from tightmap.energy.duals import Dual, given_messages
+from tightmap.energy.energies import BLOCK, blocks, energy, lower_bound, message_offsets
 from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.factors.kernels import labellings, minmarg, workspace
-from tightmap.graph import FloatArray, Graph, IntArray
-from tightmap.pace import EVER, LOOK, TimeUp, end_of, late, time_left
-from tightmap.solvers.base import Context, Final, Init, Labels, Progress, Solver
-from tightmap.solvers.bcd import local_minimum
-from tightmap.solvers.dual import Dual, given_messages
-from tightmap.solvers.forest_cover import Cover, forest_cover
+from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.moves.context import Context, Labels
+from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.forest_cover import Cover, forest_cover
+from tightmap.runtime import parallel
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late, time_left
+from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
 
-EVERY = 10  # iterations between two bounds and two polished labellings
-GRACE = 0.2  # seconds that the last bound may take when time is up
+EVERY = 10  # iterations: so often the bound is computed, and the labelling polished by descent
+GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 
 
-@compiled(parallel=True)
-def _beliefs(g, rho, messages, at, beliefs, labels):
-    """b_i of every variable, and its best label."""
-    n = len(g.cards)
-    for block in prange((n + BLOCK - 1) // BLOCK):
-        for i in range(block * BLOCK, min(n, (block + 1) * BLOCK)):
-            o, c = g.offset[i], g.cards[i]
+@compiled
+def _beliefs(first, last, g, rho, messages, at, beliefs, labels):
+    """b_i of every variable of some blocks, and its best label."""
+    for i in range(first * BLOCK, min(len(g.cards), last * BLOCK)):
+        o, c = g.offset[i], g.cards[i]
+        for s in range(c):
+            beliefs[o + s] = g.unary[o + s]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            f = g.adj_factor[a]
+            m = at[g.scope_start[f] + g.adj_pos[a]]
             for s in range(c):
-                beliefs[o + s] = g.unary[o + s]
-            for a in range(g.adj_start[i], g.adj_start[i + 1]):
-                f = g.adj_factor[a]
-                m = at[g.scope_start[f] + g.adj_pos[a]]
-                for s in range(c):
-                    beliefs[o + s] += rho[f] * messages[m + s]
-            best = 0
-            for s in range(1, c):
-                if beliefs[o + s] < beliefs[o + best]:
-                    best = s
-            labels[i] = best
+                beliefs[o + s] += rho[f] * messages[m + s]
+        best = 0
+        for s in range(1, c):
+            if beliefs[o + s] < beliefs[o + best]:
+                best = s
+        labels[i] = best
 
 
-@compiled(parallel=True)
-def _send(g, rho, beliefs, messages, at, damping, scratch, change, level, left):
-    """New messages of all factors (fewer when time is up); change is the largest step of each block, level the sum of
-    |message|."""
+@compiled
+def _send(first, last, g, rho, beliefs, messages, at, damping, scratch, change, level, left):
+    """New messages of some blocks of factors (fewer when time is up).
+
+    change is the largest step of each block, level the sum of |message|.
+    """
     m = len(g.kind)
+    work = np.empty(scratch)
+    out = np.empty(scratch)
+    inner = np.empty(scratch)
+    start = np.empty(128, np.int64)
     until = end_of(left)
-    for block in prange(len(change)):
-        work = np.empty(scratch)
-        out = np.empty(scratch)
-        inner = np.empty(scratch)
-        start = np.empty(128, np.int64)
+    for block in range(first, last):
         largest = 0.0
         total = 0.0
         spent = 0.0
         for f in range(block * BLOCK, min(m, (block + 1) * BLOCK)):
-            first = g.scope_start[f]
-            k = g.scope_start[f + 1] - first
-            base = at[first]
+            begin = g.scope_start[f]
+            k = g.scope_start[f + 1] - begin
+            base = at[begin]
             spent += k * (20.0 + labellings(g, f))
             if spent > LOOK:
                 spent = 0.0
                 if late(until):
                     break
-            if at[first + k] - base > len(inner):
-                inner = np.empty(at[first + k] - base)
+            if at[begin + k] - base > len(inner):
+                inner = np.empty(at[begin + k] - base)
             for p in range(k):
-                i = g.scope[first + p]
-                start[p] = at[first + p] - base
+                i = g.scope[begin + p]
+                start[p] = at[begin + p] - base
                 for s in range(g.cards[i]):
-                    inner[start[p] + s] = rho[f] * (beliefs[g.offset[i] + s] - messages[at[first + p] + s])
+                    inner[start[p] + s] = rho[f] * (beliefs[g.offset[i] + s] - messages[at[begin + p] + s])
             for p in range(k):
-                c = g.cards[g.scope[first + p]]
+                c = g.cards[g.scope[begin + p]]
                 minmarg(g, f, p, inner, start, out, work)
                 low = out[0]
                 for s in range(1, c):
                     low = min(low, out[s])
                 for s in range(c):
-                    old = messages[at[first + p] + s]
+                    old = messages[at[begin + p] + s]
                     new = damping * old + (1.0 - damping) * (out[s] - low) / rho[f]
-                    messages[at[first + p] + s] = new
+                    messages[at[begin + p] + s] = new
                     largest = max(largest, abs(new - old))
                     total += abs(new)
         change[block] = largest
@@ -202,7 +204,7 @@ class TRBP(Solver):
 
     name: ClassVar[str] = "trbp"
     summary: ClassVar[str] = "tree-reweighted belief propagation for any order, with certified bounds of its forests"
-    gives_bound: ClassVar[bool] = True
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.damping < 1.0:
@@ -228,20 +230,20 @@ class TRBP(Solver):
             messages = given / np.repeat(np.repeat(cover.rho, np.diff(graph.arrays.scope_start)), np.diff(at))
         beliefs, labels = np.empty(len(graph.arrays.unary)), np.zeros(graph.n, dtype=np.int64)
         state = State(graph, context, cover, at, messages, beliefs, labels, workspace(graph.arrays))
-        _beliefs(graph.arrays, cover.rho, messages, at, beliefs, labels)
+        parallel.run(_beliefs, blocks(graph.n), graph.arrays, cover.rho, messages, at, beliefs, labels)
         return state
 
     def step(self, state: State | None) -> Progress:
         if state is None:
             return Progress(iterations=0)
         graph, g, rho = state.graph, state.graph.arrays, state.cover.rho
-        blocks = (graph.m + BLOCK - 1) // BLOCK
-        change, level = np.zeros(blocks), np.zeros(blocks)
-        left = time_left(state.context)
-        _send(g, rho, state.beliefs, state.messages, state.at, self.damping, state.scratch, change, level, left)
+        change, level = np.zeros((2, blocks(graph.m)))
+        messages, beliefs, at = state.messages, state.beliefs, state.at
+        rest = (self.damping, state.scratch, change, level, time_left(state.context))
+        parallel.run(_send, len(change), g, rho, beliefs, messages, at, *rest)
         if state.context.remaining() <= 0.0:
             return Progress(iterations=0)
-        _beliefs(g, rho, state.messages, state.at, state.beliefs, state.labels)
+        parallel.run(_beliefs, blocks(graph.n), g, rho, messages, at, beliefs, state.labels)
         state.iteration += 1
         moved = float(change.max()) * len(state.messages) / max(1e-300, float(level.sum()))
         progress = Progress(info={"change": moved})

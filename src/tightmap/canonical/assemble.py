@@ -1,0 +1,309 @@
+"""The last step of canonicalisation: concatenate pieces into flat arrays and give hard costs a finite value.
+
+The cost M that stands for +inf is safe: it exceeds the sum of the ranges of all finite costs, so every labelling that
+uses a forbidden entry is worse than every one that does not, and the set of optima is unchanged.  A certified bound
+above the largest energy a feasible labelling can have therefore proves that there is none.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tightmap.canonical.recognise import Piece, Sums
+from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind, PairArrays
+from tightmap.runtime.compiled import lean
+
+_PAIR_KINDS = (Kind.DENSE, Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
+
+FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
+
+
+def assemble(
+    pieces: list[Piece],
+    cards: IntArray,
+    sums: Sums,
+    variables: IntArray,
+    fixed: IntArray,
+    grid_shape: tuple[int, int] | None,
+) -> Graph:
+    pieces = [_fold_weights_of_hard_tables(p) for p in pieces if len(p.scopes)]
+    pieces.sort(key=lambda p: (p.arity, int(p.kind)))
+    offset = sums.offset
+    unary = sums.unary if sums.unary.flags["C_CONTIGUOUS"] else np.ascontiguousarray(sums.unary)
+
+    hard = sums.infeasible or bool(np.isinf(unary.max(initial=0.0)))
+    hard = hard or any(bool(np.isinf(p.tables).any()) for p in pieces)
+    quantum = _quantum(unary, pieces, sums)
+    big, threshold = 0.0, math.inf
+    unary_hard: np.ndarray | None = None
+    if hard:
+        spread, top = _finite_spread(unary, offset, pieces)
+        big = 1.0 + spread * (1.0 + 1e-6)
+        if quantum > 0.0:
+            big = quantum * math.ceil(big / quantum)
+        threshold = top + 0.25 * (1.0 + 1e-6 * spread)  # a quarter of what M exceeds the spread by
+        unary_hard = np.isinf(unary)
+        if unary_hard.any():
+            low = _finite_row_min(unary, offset)
+            unary = np.where(unary_hard, np.repeat(low, cards) + big, unary)
+    constant = 2.0 * big if sums.infeasible else 0.0
+
+    params, ints, params_hard, columns = _concatenate(pieces, big)
+    m = len(columns["kind"])
+    order = _factor_order(columns, m)
+    scope_start, scope = _scopes(pieces, columns, order)
+    adj_start, adj_factor, adj_pos = _adjacency(scope_start, scope, len(cards))
+    if not _is_identity(order):
+        columns = {name: columns[name][order] for name in ("kind", "weight", "param", "iparam")}
+    pairs = all(piece.arity <= 2 and piece.kind in _PAIR_KINDS for piece in pieces)
+    arrays = (PairArrays if pairs else Arrays)(
+        cards=cards.astype(np.int32),
+        offset=offset,
+        unary=unary,
+        kind=columns["kind"].astype(np.uint8),
+        scope_start=scope_start,
+        scope=scope,
+        weight=columns["weight"],
+        param=columns["param"],
+        iparam=columns["iparam"],
+        params=params,
+        ints=ints,
+        adj_start=adj_start,
+        adj_factor=adj_factor,
+        adj_pos=adj_pos,
+    )
+    return Graph(
+        arrays=arrays,
+        constant=constant,
+        variables=variables,
+        fixed=fixed,
+        grid_shape=grid_shape,
+        quantum=quantum,
+        slack=sums.slack,
+        hard=big,
+        hard_threshold=threshold,
+        unary_hard=unary_hard if unary_hard is not None and unary_hard.any() else None,
+        params_hard=params_hard if params_hard is not None and params_hard.any() else None,
+    )
+
+
+def _fold_weights_of_hard_tables(piece: Piece) -> Piece:
+    """Tables with +inf get their weights multiplied in: M is then the same number in every table."""
+    with_inf = np.asarray(np.isinf(piece.tables).any(axis=1))
+    if not with_inf.any() or (piece.weights[with_inf[piece.table]] == 1.0).all():
+        return piece
+    folded: FloatArray = np.where(with_inf[piece.table], piece.weights, 1.0)
+    pairs, place = np.unique(np.column_stack((piece.table, folded)), axis=0, return_inverse=True)
+    tables = piece.tables[pairs[:, 0].astype(np.int64)]
+    tables = np.where(np.isinf(tables), np.inf, tables * pairs[:, 1:])
+    return Piece(
+        piece.kind,
+        piece.scopes,
+        np.where(with_inf[piece.table], 1.0, piece.weights),
+        place.reshape(-1).astype(np.int64),
+        tables,
+        piece.ints[pairs[:, 0].astype(np.int64)],
+        piece.values,
+    )
+
+
+def _row_reduce(unary: FloatArray, offset: IntArray, ufunc: np.ufunc) -> FloatArray:
+    return ufunc.reduceat(unary, offset[:-1]) if len(unary) else np.zeros(0)
+
+
+def _finite_row_min(unary: FloatArray, offset: IntArray) -> FloatArray:
+    low = _row_reduce(unary, offset, np.minimum)
+    return np.where(np.isinf(low), 0.0, low)
+
+
+def table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
+    """(m,) smallest and largest finite cost of every factor of a piece, weight included."""
+    if piece.kind == Kind.POTTS:
+        low, high = np.zeros(len(piece.scopes)), piece.weights
+    elif piece.kind in (Kind.LINEAR, Kind.QUADRATIC, Kind.SECOND_DIFFERENCE):
+        low, high = np.zeros(len(piece.scopes)), piece.weights * piece.tables[piece.table, 0]
+    else:
+        finite = np.isfinite(piece.tables)
+        none = ~finite.any(axis=1)
+        least = np.where(finite, piece.tables, np.inf).min(axis=1)
+        most = np.where(finite, piece.tables, -np.inf).max(axis=1)
+        least[none] = most[none] = 0.0
+        low, high = piece.weights * least[piece.table], piece.weights * most[piece.table]
+    return np.minimum(low, high), np.maximum(low, high)
+
+
+def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> tuple[float, float]:
+    """Sum of the ranges of all finite costs, and the largest energy they can add up to."""
+    low = _finite_row_min(unary, offset)
+    high = _row_reduce(np.where(np.isinf(unary), -np.inf, unary), offset, np.maximum)
+    high = np.where(np.isinf(high), 0.0, high)
+    spread, top = float((high - low).sum()), float(high.sum())
+    for piece in pieces:
+        least, most = table_extent(piece)
+        spread += float((most - least).sum())
+        top += float(most.sum())
+    return spread, top
+
+
+def _gcd_of(values: FloatArray) -> float:
+    """Largest power-of-two fraction times an integer that divides every number, 0.0 if there is none."""
+    if not _few_bits(values[:64]):  # mostly tells at once
+        return 0.0
+    v = np.abs(values[np.isfinite(values) & (values != 0.0)])
+    if len(v) == 0:
+        return math.inf
+    if not _few_bits(v[:64]):
+        return 0.0
+    v = np.unique(v)
+    scaled = v * 2.0**FEW_BITS
+    if scaled.max() > 2.0**52 or (scaled != np.round(scaled)).any():
+        return 0.0
+    return float(np.gcd.reduce(scaled.astype(np.int64))) / 2.0**FEW_BITS
+
+
+def _few_bits(values: FloatArray) -> bool:
+    scaled = np.abs(values[np.isfinite(values)]) * 2.0**FEW_BITS
+    return bool((scaled == np.round(scaled)).all()) and scaled.max(initial=0.0) <= 2.0**52
+
+
+def _quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
+    """q > 0 such that every finite energy minus the constant is a multiple of q; 0.0 when none is known.
+
+    The constant is left out of it, so that integral costs with a real offset keep their quantum.
+    """
+    if sums.slack > 0.0 or not all(_few_bits(p.weights[:64]) for p in pieces):
+        return 0.0
+    total = _gcd_of(unary)
+    for piece in pieces:
+        if total == 0.0:
+            return 0.0
+        if piece.kind == Kind.SECOND_DIFFERENCE:
+            return 0.0
+        tables = _gcd_of(piece.tables) if piece.tables.shape[1] else math.inf
+        if piece.kind == Kind.POTTS or piece.kind in (Kind.LINEAR, Kind.QUADRATIC):
+            tables = (
+                min(tables, 1.0)
+                if tables in (0.0, math.inf)
+                else math.gcd(int(tables * 2**FEW_BITS), 1 << FEW_BITS) / 2**FEW_BITS
+            )
+        weights = _gcd_of(piece.weights)
+        if tables == 0.0 or weights == 0.0:
+            return 0.0
+        own = tables * weights
+        if math.isinf(own):
+            continue
+        if math.isinf(total):
+            total = own
+        else:
+            a, b = total * 2.0**FEW_BITS, own * 2.0**FEW_BITS
+            if a != round(a) or b != round(b):
+                return 0.0
+            total = math.gcd(int(a), int(b)) / 2.0**FEW_BITS
+    return 0.0 if math.isinf(total) else total
+
+
+def _concatenate(
+    pieces: list[Piece], big: float
+) -> tuple[FloatArray, IntArray, np.ndarray | None, dict[str, np.ndarray]]:
+    params: list[FloatArray] = []
+    ints: list[IntArray] = []
+    hard: list[np.ndarray] = []
+    columns: dict[str, list[np.ndarray]] = {"kind": [], "weight": [], "param": [], "iparam": [], "row": []}
+    at, iat = 0, 0
+    for piece in pieces:
+        tables, own_ints = piece.tables, piece.ints
+        if piece.kind == Kind.SECOND_DIFFERENCE:
+            assert piece.values is not None
+            own_ints = np.full((len(tables), 1), at, dtype=np.int64)
+            params.append(piece.values)
+            hard.append(np.zeros(len(piece.values), dtype=bool))
+            at += len(piece.values)
+        mask = np.isinf(tables)
+        if mask.any():
+            low = np.where(mask, np.inf, tables).min(axis=1)
+            low = np.where(np.isinf(low), 0.0, low)
+            tables = np.where(mask, low[:, None] + big, tables)
+        params.append(tables.reshape(-1))
+        hard.append(mask.reshape(-1))
+        ints.append(own_ints.reshape(-1))
+        columns["kind"].append(np.full(len(piece.scopes), int(piece.kind)))
+        columns["weight"].append(piece.weights)
+        columns["param"].append(at + piece.table * tables.shape[1])
+        columns["iparam"].append(iat + piece.table * own_ints.shape[1])
+        columns["row"].append(np.arange(len(piece.scopes)))
+        at += tables.size
+        iat += own_ints.size
+    types = {"kind": np.int64, "weight": np.float64, "param": np.int64, "iparam": np.int64}
+    joined = {
+        name: np.concatenate(parts).astype(types.get(name, np.int64), copy=False)
+        if parts
+        else np.zeros(0, types.get(name, np.int64))
+        for name, parts in columns.items()
+    }
+    flat = np.concatenate(params) if params else np.zeros(0)
+    mask_flat = np.concatenate(hard) if hard else None
+    # Numba reads these even when no factor uses them: never of length zero
+    flat = flat if len(flat) else np.zeros(1)
+    flat_ints = np.concatenate(ints) if ints else np.zeros(0, dtype=np.int64)
+    flat_ints = flat_ints if len(flat_ints) else np.zeros(1, dtype=np.int64)
+    joined["first"] = np.concatenate([p.scopes[:, 0] for p in pieces]) if pieces else np.zeros(0, dtype=np.int64)
+    joined["second"] = np.concatenate([p.scopes[:, 1] for p in pieces]) if pieces else np.zeros(0, dtype=np.int64)
+    joined["arity"] = np.concatenate([np.full(len(p.scopes), p.arity) for p in pieces]) if pieces else np.zeros(0, int)
+    return flat, flat_ints, mask_flat, joined
+
+
+def _factor_order(columns: dict[str, np.ndarray], m: int) -> IntArray:
+    if m == 0:
+        return np.zeros(0, dtype=np.int64)
+    group = columns["arity"] * 16 + columns["kind"]
+    first, second, row = columns["first"], columns["second"], columns["row"]
+    if (group == group[0]).all() and (first[1:] >= first[:-1]).all():  # mostly they come sorted
+        tie = (second[1:] > second[:-1]) | ((second[1:] == second[:-1]) & (row[1:] > row[:-1]))
+        if ((first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & tie)).all():
+            return np.arange(m)
+    return np.lexsort((row, second, first, group))
+
+
+def _is_identity(order: IntArray) -> bool:
+    """Is this permutation the identity?"""
+    return bool((order[1:] > order[:-1]).all())
+
+
+def _scopes(pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray) -> tuple[IntArray, np.ndarray]:
+    """Pieces are sorted by arity, and the order keeps arities apart: permute within each arity."""
+    sorted_already = _is_identity(order)
+    arity = columns["arity"] if sorted_already else columns["arity"][order]
+    scope_start = np.concatenate(([0], np.cumsum(arity))).astype(np.int64)
+    parts: list[np.ndarray] = []
+    start = 0
+    for k in sorted({p.arity for p in pieces}):
+        same = [p.scopes.astype(np.int32) for p in pieces if p.arity == k]
+        rows = same[0] if len(same) == 1 else np.concatenate(same)
+        if not sorted_already:
+            rows = rows[order[start : start + len(rows)] - start]
+        parts.append(rows.reshape(-1))
+        start += len(rows)
+    if len(parts) == 1:
+        return scope_start, parts[0]
+    return scope_start, np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+@lean
+def _list_factors(scope_start, scope, fill, factor, position):
+    """Write every factor under its variables; fill[i] is the next free place of variable i."""
+    for f in range(len(scope_start) - 1):
+        for s in range(scope_start[f], scope_start[f + 1]):
+            a = fill[scope[s]]
+            fill[scope[s]] = a + 1
+            factor[a] = f
+            position[a] = s - scope_start[f]
+
+
+def _adjacency(scope_start: IntArray, scope: np.ndarray, n: int) -> tuple[IntArray, np.ndarray, np.ndarray]:
+    counts = np.bincount(scope, minlength=n) if len(scope) else np.zeros(n, dtype=np.int64)
+    adj_start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    factor, position = np.empty(len(scope), np.int32), np.empty(len(scope), np.int8)
+    _list_factors(scope_start, scope, adj_start[:-1].copy(), factor, position)
+    return adj_start, factor, position

@@ -1,0 +1,307 @@
+"""Model -> Graph: fold, sort, merge, recognise, and make hard constraints finite.
+
+Every step leaves the energy of every labelling as it was (up to ``slack``):
+fixed variables (one label, or evidence) are sliced away, a variable repeated in a scope becomes the diagonal of its
+table, factors that are left with one or no variable go to the unaries or to the constant, scopes are sorted, factors on
+the same scope are added, and +inf becomes the table's own minimum plus a cost that no feasible labelling can afford.
+Costs of unusual size are counted in another unit (``units``), and constants stand aside: a solver sees neither.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tightmap.canonical.assemble import assemble, table_extent
+from tightmap.canonical.merge import merge_duplicates
+from tightmap.canonical.recognise import Piece, Sums, recognise, simple_piece, with_limits
+from tightmap.canonical.units import unit_power
+from tightmap.errors import ModelError
+from tightmap.factors.block import Block
+from tightmap.factors.dense import DenseBlock
+from tightmap.factors.difference import DifferenceBlock
+from tightmap.factors.pattern import PatternBlock, pattern_ranks
+from tightmap.factors.pn_potts import PnPottsBlock
+from tightmap.factors.second_difference import SecondDifferenceBlock
+from tightmap.factors.sparse import SparseBlock
+from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
+
+if TYPE_CHECKING:
+    from tightmap.model.model import Model
+
+EXPAND = 1 << 14  # a pattern table up to this size is tabulated once and shared by all its factors
+TOO_LARGE = 1 << 27  # entries of temporary dense tables beyond which a reduction is refused
+
+
+def build_graph(model: Model) -> Graph:
+    """The canonical form of a model."""
+    power = unit_power(model)
+    fixed = np.where(model.cardinalities == 1, 0, model.clamped)
+    kept = fixed < 0
+    variables = np.flatnonzero(kept)
+    cards = model.cardinalities[variables]
+    new_id = np.full(model.num_variables, -1, dtype=np.int64)
+    new_id[variables] = np.arange(len(variables))
+
+    offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+    whole = model.flat_unaries()
+    if power:
+        whole = np.ldexp(whole, power)
+    if len(variables) == model.num_variables:
+        sums = Sums(offset, whole, owned=power != 0)
+    else:
+        mine = np.repeat(kept, model.cardinalities)
+        sums = Sums(offset, whole[mine], owned=True)
+        held = np.flatnonzero(~kept)
+        at_fixed = whole[model.offset[held] + fixed[held]]
+        sums.infeasible |= bool(np.isinf(at_fixed).any())
+        sums.constant += float(at_fixed[np.isfinite(at_fixed)].sum())
+    infeasible = bool(np.isinf(model.constant))
+    builder = _Builder(model.cardinalities, fixed, new_id, sums)
+    pieces: list[Piece] = []
+    for block in model.blocks:
+        pieces += builder.pieces(block.scaled(power) if power else block)
+    if infeasible or not np.isfinite(sums.constant):
+        sums.infeasible, sums.constant = True, 0.0
+    pieces = merge_duplicates(pieces, cards, sums)
+    shape = model.grid_shape if len(variables) == model.num_variables else None
+    if power < 0:  # costs so large that a sum of them may be no number
+        _refuse_overflow(pieces, sums, power)
+    graph = assemble(pieces, cards, sums, variables, fixed, shape)
+    shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
+    return replace(graph, power=power, shift=shift)
+
+
+def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:
+    finite = np.where(np.isfinite(sums.unary), np.abs(sums.unary), 0.0)
+    total = abs(sums.constant) + float(np.maximum.reduceat(finite, sums.offset[:-1]).sum() if len(finite) else 0.0)
+    total += sum(float(np.maximum(*map(np.abs, table_extent(piece))).sum()) for piece in pieces)
+    if math.frexp(total)[1] - power > 1023:
+        raise ModelError(
+            "the costs are too large: energies could exceed the largest number there is, about 1.8e308; scale them down"
+        )
+
+
+class _Builder:
+    """Turns blocks into pieces on canonical variables; what is not a factor any more goes to ``sums``."""
+
+    def __init__(self, cards: IntArray, fixed: IntArray, new_id: IntArray, sums: Sums) -> None:
+        self.cards = cards
+        self.fixed = fixed
+        self.new_id = new_id
+        self.sums = sums
+        self.same_ids = bool((fixed < 0).all())  # canonical variables are the user's
+
+    def pieces(self, block: Block) -> list[Piece]:
+        zero = block.weights == 0.0
+        rows = np.flatnonzero(~zero) if zero.any() else np.arange(len(zero))
+        scopes = block.scopes[rows] if len(rows) < len(zero) else block.scopes
+        if block.arity == 2:
+            special = scopes[:, 0] == scopes[:, 1]
+        else:
+            special = (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any(axis=1)
+        if not self.same_ids:
+            special |= (self.new_id[scopes] < 0).any(axis=1)
+        out: list[Piece] = []
+        if special.any():
+            out += self._reduced(block, rows[special])
+            rows = rows[~special]
+        if len(rows):
+            out += self._plain(block, rows)
+        return out
+
+    # ------------------------------------------------------------- rows on distinct, free variables
+
+    def _plain(self, block: Block, rows: IntArray) -> list[Piece]:
+        scopes, weights = block.scopes, block.weights
+        everything = len(rows) == len(weights)
+        if not everything:
+            scopes, weights = scopes[rows], weights[rows]
+        if not self.same_ids:
+            scopes = self.new_id[scopes]
+        if isinstance(block, DenseBlock):
+            index = block.index if everything else block.index[rows]
+            return self._sorted_tables(scopes, block.tables, index, weights)
+        if isinstance(block, SecondDifferenceBlock):
+            return [self._second_difference(block, scopes, weights)]
+        if isinstance(block, PatternBlock):
+            return self._patterns(block, scopes, weights)
+        if isinstance(block, SparseBlock):
+            return self._sparse(scopes, block.entries, block.values, float(block.default), tuple(block.shape), weights)
+        if not _ascending(scopes):
+            scopes = np.sort(scopes, axis=1)
+        if isinstance(block, PnPottsBlock):
+            labels = self.cards[block.scopes[rows]].min(axis=1)
+            return [
+                simple_piece(Kind.PN_POTTS, scopes[labels == s], weights[labels == s], block.costs[: 1 + s])
+                for s in np.unique(labels)
+            ]
+        if isinstance(block, DifferenceBlock):
+            # a limit that no difference reaches becomes a finite one, so that no kernel forms 0 * inf
+            widest = (self.cards[block.scopes[rows]].max(axis=1) - 1.0) ** block.power
+            return [with_limits(block.kind, scopes, weights, np.minimum(block.limits[rows], widest))]
+        return [simple_piece(block.kind, scopes, weights)]
+
+    def _sorted_tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
+        """Dense tables with their axes permuted so that every scope is ascending."""
+        if _ascending(scopes):
+            return recognise(scopes, tables, index, weights, self.sums)
+        out: list[Piece] = []
+        orders, group = np.unique(np.argsort(scopes, axis=1), axis=0, return_inverse=True)
+        group = group.reshape(-1)
+        for q, order in enumerate(orders):
+            mine = np.flatnonzero(group == q)
+            used, own = np.unique(index[mine], return_inverse=True)
+            turned = np.ascontiguousarray(tables[used].transpose((0, *(1 + order))))
+            out += recognise(scopes[mine][:, order], turned, own.reshape(-1).astype(np.int64), weights[mine], self.sums)
+        return out
+
+    def _second_difference(self, block: SecondDifferenceBlock, scopes: IntArray, weights: FloatArray) -> Piece:
+        swap = scopes[:, 0] > scopes[:, 2]
+        scopes = np.where(swap[:, None], scopes[:, ::-1], scopes)
+        values = block.values[np.repeat(self.new_id >= 0, self.cards)]
+        limit = min(float(block.limit), 4.0 * float(np.abs(values).max(initial=0.0)) + 1.0)
+        piece = simple_piece(Kind.SECOND_DIFFERENCE, np.ascontiguousarray(scopes), weights, [limit])
+        piece.values = values
+        return piece
+
+    def _patterns(self, block: PatternBlock, scopes: IntArray, weights: FloatArray) -> list[Piece]:
+        out: list[Piece] = []
+        k = block.arity
+        cards = self.cards[self._original(scopes)]
+        small = np.prod(cards.astype(np.float64), axis=1) <= EXPAND
+        for shape in np.unique(cards[small], axis=0):
+            mine = np.flatnonzero(small & (cards == shape).all(axis=1))
+            every = np.indices(tuple(shape)).reshape(k, -1).T
+            table = block.values[pattern_ranks(every)].reshape((1, *shape))
+            out += self._sorted_tables(scopes[mine], table, np.zeros(len(mine), dtype=np.int64), weights[mine])
+        large = np.flatnonzero(~small)
+        if len(large):
+            orders, group = np.unique(np.argsort(scopes[large], axis=1), axis=0, return_inverse=True)
+            strings = growth_strings(k)
+            for q, order in enumerate(orders):
+                mine = large[group.reshape(-1) == q]
+                # position p of the sorted scope is position order[p] of the user's
+                own = np.empty_like(strings)
+                own[:, order] = strings
+                values = block.values[pattern_ranks(own)]
+                out.append(simple_piece(Kind.PATTERN, scopes[mine][:, order], weights[mine], values))
+        return out
+
+    def _original(self, scopes: IntArray) -> IntArray:
+        """The user's variables of canonical scopes."""
+        return np.flatnonzero(self.new_id >= 0)[scopes]
+
+    def _sparse(
+        self,
+        scopes: IntArray,
+        entries: IntArray,
+        values: FloatArray,
+        default: float,
+        shape: tuple[int, ...],
+        weights: FloatArray,
+    ) -> list[Piece]:
+        if float(np.prod(np.asarray(shape, dtype=np.float64))) <= 64:  # as small as its own list of exceptions
+            table = np.full((1, *shape), default)
+            table[(0, *entries.T)] = values
+            return self._sorted_tables(scopes, table, np.zeros(len(scopes), dtype=np.int64), weights)
+        out: list[Piece] = []
+        orders, group = np.unique(np.argsort(scopes, axis=1), axis=0, return_inverse=True)
+        for q, order in enumerate(orders):
+            mine = np.flatnonzero(group.reshape(-1) == q)
+            turned = tuple(shape[p] for p in order)
+            keys = np.ravel_multi_index(tuple(entries[:, order].T), turned) if len(entries) else np.zeros(0, np.int64)
+            at = np.argsort(keys)
+            ints = np.concatenate(([len(keys)], np.asarray(keys)[at])).astype(np.int64)[None]
+            piece = simple_piece(
+                Kind.SPARSE, scopes[mine][:, order], weights[mine], np.concatenate(([default], values[at]))
+            )
+            piece.ints = ints
+            out.append(piece)
+        return out
+
+    # ------------------------------------------------------------- rows with fixed or repeated variables
+
+    def _reduced(self, block: Block, rows: IntArray) -> list[Piece]:
+        """Slice fixed variables away and take diagonals of repeated ones, for groups of rows of one form."""
+        scopes = block.scopes[rows]
+        _, k = scopes.shape
+        labels = self.fixed[scopes]
+        first = (scopes[:, :, None] == scopes[:, None, :]).argmax(axis=2)  # which positions hold the same variable
+        form = np.concatenate((self.cards[scopes], labels, first), axis=1)
+        _, group = np.unique(form, axis=0, return_inverse=True)
+        out: list[Piece] = []
+        for q in range(int(group.max()) + 1):
+            mine = rows[group.reshape(-1) == q]
+            scope, shape = block.scopes[mine], tuple(int(c) for c in self.cards[block.scopes[mine[0]]])
+            free: list[int] = []  # first position of every variable that stays
+            axis = []  # for every position: its label if fixed, else which of the free variables it is
+            for p in range(k):
+                if self.fixed[scope[0, p]] >= 0:
+                    axis.append((True, int(self.fixed[scope[0, p]])))
+                    continue
+                before = [f for f in free if scope[0, f] == scope[0, p]]
+                if not before:
+                    free.append(p)
+                axis.append((False, free.index(before[0]) if before else len(free) - 1))
+            if isinstance(block, SparseBlock | PnPottsBlock):
+                out += self._reduced_sparse(block, mine, free, axis)
+                continue
+            if float(np.prod(np.asarray(shape, dtype=np.float64))) * len(mine) > TOO_LARGE:
+                raise ModelError(f"{len(mine)} factors of shape {shape} with fixed or repeated variables are too large")
+            tables = block.dense(mine, shape)
+            grids = np.ogrid[tuple(slice(0, shape[f]) for f in free)] if free else []
+            pick = tuple(value if is_fixed else grids[value] for is_fixed, value in axis)
+            small = tables[(slice(None), *pick)]
+            out += self._route(self.new_id[scope[:, free]], small)
+        return out
+
+    def _reduced_sparse(self, block: Block, rows: IntArray, free: list[int], axis: list) -> list[Piece]:
+        shape = tuple(int(c) for c in self.cards[block.scopes[rows[0]]])
+        if isinstance(block, SparseBlock):
+            entries, values, default = block.entries, block.values, float(block.default)
+        else:
+            assert isinstance(block, PnPottsBlock)
+            labels = min(shape)
+            entries = np.repeat(np.arange(labels)[:, None], len(shape), axis=1)
+            values, default = block.costs[1 : 1 + labels], float(block.costs[0])
+        fits = np.ones(len(entries), dtype=bool)
+        for p, (is_fixed, value) in enumerate(axis):
+            fits &= entries[:, p] == (value if is_fixed else entries[:, free[value]])
+        entries, values = entries[fits][:, free], values[fits]
+        left = tuple(shape[f] for f in free)
+        scopes, weights = self.new_id[block.scopes[rows][:, free]], block.weights[rows]
+        if len(free) >= 2:
+            return self._sparse(scopes, entries, values, default, left, weights)
+        table = np.full(left, default)
+        if free:
+            table[tuple(entries.T)] = values
+        elif len(values):
+            table[()] = values[0]
+        return self._route(scopes, weights.reshape((-1,) + (1,) * len(left)) * table)
+
+    def _route(self, scopes: IntArray, tables: FloatArray) -> list[Piece]:
+        """Tables (m, ...) that may have become constants or unaries."""
+        if scopes.shape[1] == 0:
+            self.sums.constant += float(tables.sum())
+        elif scopes.shape[1] == 1:
+            self.sums.add_unaries(scopes[:, 0], tables)
+        else:
+            index = np.arange(len(scopes), dtype=np.int64)
+            return self._sorted_tables(scopes, np.ascontiguousarray(tables), index, np.ones(len(scopes)))
+        return []
+
+
+def _ascending(scopes: IntArray) -> bool:
+    return all(bool((scopes[:, p] <= scopes[:, p + 1]).all()) for p in range(scopes.shape[1] - 1))
+
+
+def growth_strings(k: int) -> IntArray:
+    """(Bell(k), k) all restricted growth strings in lexicographic order."""
+    strings = [[0]]
+    for _ in range(k - 1):
+        strings = [s + [g] for s in strings for g in range(max(s) + 2)]
+    return np.array(strings, dtype=np.int64)

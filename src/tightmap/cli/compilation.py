@@ -1,0 +1,48 @@
+"""``tightmap compile`` between its processes and the signals: one that comes ends them, and they are not waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from multiprocessing import active_children
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from tightmap.compile_ahead import compile_kernels
+from tightmap.runtime.interruption import Guard
+
+POLL = 0.1  # seconds between looks at the flag
+
+
+def compile_in_processes(methods: Sequence[str], processes: int | None, guard: Guard) -> Iterator[tuple[str, float]]:
+    """Compile for the methods; yields each with its seconds of compilation, and ends early after a signal."""
+    if min(processes or os.cpu_count() or 1, len(methods)) == 1:
+        yield from compile_kernels(methods, processes)  # in this process, which a signal ends
+        return
+    ready: SimpleQueue[tuple[str, float] | BaseException | None] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            for item in compile_kernels(methods, processes):
+                ready.put(item)
+            ready.put(None)
+        except BaseException as error:
+            ready.put(error)
+
+    # the pool lives in a thread: a signal would tear it apart in the middle of starting a process
+    with guard.patient():
+        Thread(target=work, daemon=True).start()
+        while True:
+            try:
+                item = ready.get(timeout=POLL)
+            except Empty:
+                if guard.flag.is_set():
+                    for process in active_children():  # again and again: the pool may still be starting some
+                        process.kill()
+                continue
+            if isinstance(item, tuple):
+                yield item
+            elif item is None or guard.flag.is_set():
+                return  # without its processes the pool has given up
+            else:
+                raise item

@@ -1,0 +1,174 @@
+"""Graph: the frozen, canonical arrays that the kernels see, and the way back to the user's variables.
+
+A Model is what the user wrote; a Graph is what it means.  ``canonical.build_graph`` makes one from the other, once:
+variables with a single label are folded away, unaries and constants are collected, scopes are sorted, duplicates
+are merged, structure is recognised, and +inf becomes a safe large number.  After that every energy is
+
+    E(x) = constant + sum_i unary_i(x_i) + sum_f weight_f * table_f(x_scope(f)),
+
+with every factor on two or more distinct variables of at least two labels each.  The user's energy is
+2^-power E(x) + shift (up to ``slack``): see ``user_energy`` and ``user_bound``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+class Kind(IntEnum):
+    """Kinds of factor, and where each keeps its parameters (P = params[param[f]:], I = ints[iparam[f]:])."""
+
+    DENSE = 0  # weight * table; P = the table, C order over the scope
+    POTTS = 1  # weight * [a != b]; no parameters
+    LINEAR = 2  # weight * min(|a - b|, P[0]); an untruncated one has a limit no difference reaches
+    QUADRATIC = 3  # weight * min((a - b)^2, P[0])
+    PN_POTTS = 4  # weight * (P[1 + l] if all labels equal l else P[0]); P has 1 + (smallest label count) entries
+    PATTERN = 5  # weight * P[rank of the partition of the positions into equal labels] (factors/pattern.py)
+    SPARSE = 6  # weight * (P[1 + e] if the C-order key equals I[1 + e] else P[0]); I[0] = number of keys, sorted
+    SECOND_DIFFERENCE = (
+        7  # weight * min(|v_a - 2 v_b + v_c|, P[0]); v of variable i, label s = params[I[0] + offset[i] + s]
+    )
+
+
+class Arrays(NamedTuple):
+    """Flat arrays, one Numba type for every model (and one more for the models of pairs, see ``PairArrays``).
+
+    Variables are 0..n-1, factors 0..m-1.  ``scope[scope_start[f]:scope_start[f + 1]]`` are the variables of factor f in
+    ascending order (except SECOND_DIFFERENCE, whose middle variable is at position 1 and whose ends are ascending).
+    Factors are sorted by (arity, kind, scope).  ``adj_*[adj_start[i]:adj_start[i + 1]]`` lists the factors of
+    variable i, ascending, and the position of i in each.
+    """
+
+    cards: npt.NDArray[np.int32]  # (n,) labels per variable, all >= 2
+    offset: IntArray  # (n + 1,) unary of variable i is unary[offset[i]:offset[i + 1]]
+    unary: FloatArray  # (offset[n],)
+    kind: npt.NDArray[np.uint8]  # (m,)
+    scope_start: IntArray  # (m + 1,)
+    scope: npt.NDArray[np.int32]  # (scope_start[m],)
+    weight: FloatArray  # (m,)
+    param: IntArray  # (m,) offset into params
+    iparam: IntArray  # (m,) offset into ints
+    params: FloatArray
+    ints: IntArray
+    adj_start: IntArray  # (n + 1,)
+    adj_factor: npt.NDArray[np.int32]
+    adj_pos: npt.NDArray[np.int8]
+
+
+class PairArrays(Arrays):
+    """The same of a model whose factors are all pairs, given by dense tables, Potts or label differences.
+
+    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/higher.py).
+    """
+
+
+def _ldexp(value: float, power: int) -> float:
+    """value * 2^power, infinite instead of an error where that is too large."""
+    try:
+        return math.ldexp(value, power)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Canonical arrays plus everything about them that is not needed inside a kernel."""
+
+    arrays: Arrays
+    constant: float  # 0.0, or more than any finite cost where the user's own constant is +inf
+    variables: IntArray  # (n,) the user's index of each canonical variable
+    fixed: IntArray  # (number of user variables,) label of the variables that were folded away, -1 for the others
+    grid_shape: tuple[int, int] | None  # (H, W) when the user said so or the edges show it; canonical i = r * W + c
+    quantum: float  # every finite energy is a multiple of it; 0.0 when none is known
+    slack: float  # upper bound on |canonical energy - user's energy| from recognising rounded structure
+    hard: float  # the finite cost that stands for +inf, 0.0 when the model has none
+    hard_threshold: float  # feasible labellings are below; a bound above it proves that there are none (else inf)
+    unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
+    params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
+    power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)
+    shift: float = 0.0  # the user's constant, and what became constant on the way: it concerns no solver
+
+    @property
+    def n(self) -> int:
+        return len(self.arrays.cards)
+
+    @property
+    def m(self) -> int:
+        return len(self.arrays.kind)
+
+    @cached_property
+    def order(self) -> int:
+        """Largest number of variables in a factor (1 without factors)."""
+        return int(np.diff(self.arrays.scope_start).max()) if self.m else 1
+
+    @property
+    def label_type(self) -> np.dtype[np.unsignedinteger]:
+        """The smallest type that holds a label: for labellings that are kept, not worked on."""
+        return np.min_scalar_type(max(self.max_labels - 1, 0))
+
+    @cached_property
+    def max_labels(self) -> int:
+        return int(self.arrays.cards.max()) if self.n else 1
+
+    @cached_property
+    def uniform(self) -> bool:
+        """All variables have the same number of labels."""
+        return self.n > 0 and bool((self.arrays.cards == self.arrays.cards[0]).all())
+
+    @cached_property
+    def edges(self) -> npt.NDArray[np.int32]:
+        """(m, 2) scopes of a pairwise graph."""
+        if self.order > 2:
+            raise ValueError("edges of a graph with factors of more than two variables")
+        return self.arrays.scope.reshape(-1, 2)
+
+    def original_scope(self, factor: int) -> tuple[int, ...]:
+        """The user's variables in a factor, for messages to people."""
+        a = self.arrays
+        return tuple(int(self.variables[i]) for i in a.scope[a.scope_start[factor] : a.scope_start[factor + 1]])
+
+    def lift(self, labels: npt.NDArray[np.integer]) -> IntArray:
+        """Labels of all of the user's variables from labels of the canonical ones."""
+        full = self.fixed.copy()
+        full[self.variables] = labels
+        return full
+
+    def restrict(self, labels: npt.NDArray[np.integer]) -> IntArray:
+        """Labels of the canonical variables from labels of the user's ones."""
+        return np.ascontiguousarray(np.asarray(labels, dtype=np.int64)[self.variables])
+
+    @property
+    def hopeless(self) -> float:
+        """An energy that every labelling with a forbidden entry exceeds, and that lies well above the threshold."""
+        return self.hard_threshold + 0.5 * (1.0 + 1e-6 * max(self.hard - 1.0, 0.0) / (1.0 + 1e-6))
+
+    def user_energy(self, value: float) -> float:
+        """A canonical energy in the user's units."""
+        return _ldexp(value, -self.power) + self.shift
+
+    def user_bound(self, bound: float) -> float:
+        """A canonical lower bound in the user's units, rounded down."""
+        if not math.isfinite(bound):
+            return bound
+        unscaled = _ldexp(bound, -self.power)
+        if _ldexp(unscaled, self.power) > bound:
+            unscaled = math.nextafter(unscaled, -math.inf)
+        total = unscaled + self.shift
+        # the rounding error of a sum is itself a floating-point number, and this is it (Knuth)
+        part = total - unscaled
+        error = (unscaled - (total - part)) + (self.shift - part)
+        return total if error >= 0.0 else math.nextafter(total, -math.inf)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(a.nbytes) for a in self.arrays)

@@ -1,0 +1,167 @@
+"""Checks of what users hand to a Model: every message names what, where, expected and got."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.errors import ModelError
+from tightmap.factors.block import weighted
+from tightmap.graph.graph import FloatArray, IntArray
+
+
+def check_costs(values: Any, what: str) -> FloatArray:
+    """Costs as float64: +inf is legal, NaN and -inf are not."""
+    try:
+        array = np.asarray(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{what}: expected an array of numbers ({error})") from None
+    # one pass that catches NaN and -inf alike: the minimum is NaN or -inf exactly then
+    lowest = array.min(initial=0.0)
+    if not np.isfinite(lowest):
+        where = np.argwhere(~(array > -np.inf))[0]
+        raise ModelError(
+            f"{what}: entry {tuple(int(w) for w in where)} is {array[tuple(where)]}; finite numbers and +inf are legal"
+        )
+    return array
+
+
+def check_labels(labels: npt.ArrayLike, cards: IntArray, grid_shape: tuple[int, int] | None) -> IntArray:
+    """A labelling of all variables; one of a grid may have the shape of the grid."""
+    x = np.asarray(labels)
+    if x.size == 0:
+        x = x.reshape(0).astype(np.int64)
+    x = x.reshape(-1) if grid_shape is not None and x.shape == grid_shape else x
+    if x.shape != (len(cards),) or not np.issubdtype(x.dtype, np.integer):
+        raise ModelError(f"labels: expected {len(cards)} integers, got shape {x.shape}, {x.dtype}")
+    wrong = (x < 0) | (x >= cards)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ModelError(f"labels: variable {i} has labels 0..{int(cards[i]) - 1}, got {int(x[i])}")
+    return x.astype(np.int64, copy=False)
+
+
+def check_variables(nodes: npt.ArrayLike, n: int, what: str, ndim: int) -> IntArray:
+    """Indices of variables 0..n-1 in an array of ``ndim`` axes."""
+    index = np.asarray(nodes)
+    if index.size == 0 and index.ndim == ndim:
+        index = index.astype(np.int64)
+    if index.ndim != ndim or not np.issubdtype(index.dtype, np.integer):
+        raise ModelError(f"{what}: expected integers with {ndim} axes, got shape {index.shape}, {index.dtype}")
+    if index.size and (index.min() < 0 or index.max() >= n):
+        row = int(np.argmax(((index < 0) | (index >= n)).reshape(len(index), -1).any(axis=1)))
+        raise ModelError(f"{what}: row {row} is {index[row].tolist()}, variables are 0..{n - 1}")
+    return np.ascontiguousarray(index, dtype=np.int64)
+
+
+def check_scopes(scopes: npt.ArrayLike, n: int, what: str, arity: int | None = None) -> IntArray:
+    """(m, k) scopes over n variables, k = arity where one is asked for."""
+    index = np.asarray(scopes)
+    if index.size == 0 and index.ndim < 2:
+        index = np.zeros((0, arity or 2), dtype=np.int64)
+    index = check_variables(index, n, f"{what}: scopes", 2)
+    if arity is not None and index.shape[1] != arity:
+        raise ModelError(f"{what}: scopes: expected (m, {arity}), got {index.shape}")
+    if index.shape[1] > 127:
+        raise ModelError(f"{what}: factors of more than 127 variables are not supported, got {index.shape[1]}")
+    return index
+
+
+def check_weights(weights: npt.ArrayLike | None, m: int, what: str) -> FloatArray:
+    """(m,) finite weights: ones by default, a number is meant for all."""
+    if weights is None:
+        return np.ones(m)
+    w = check_costs(weights, f"{what}: weights")
+    if w.ndim == 0:
+        w = np.full(m, float(w))
+    if w.shape != (m,) or not np.isfinite(w).all():
+        raise ModelError(f"{what}: weights: expected {m} finite numbers, got a shape of {w.shape}")
+    return w
+
+
+def check_limits(limit: npt.ArrayLike, m: int, what: str) -> FloatArray:
+    """(m,) limits of truncated differences, none negative, +inf for no truncation."""
+    array = check_costs(limit, f"{what}: limit")
+    if array.ndim == 0:
+        array = np.full(m, float(array))
+    if array.shape != (m,) or (m and array.min() < 0):
+        raise ModelError(f"{what}: limit: expected a number or {m} numbers, none negative, got {array.shape}")
+    return array
+
+
+def evidence_pairs(evidence: Any) -> tuple[IntArray, IntArray]:
+    """Variables and labels of evidence: {variable: label}, pairs, or an (m, 2) array of integers."""
+    expected = "evidence: expected {variable: label} or pairs (variable, label) of integers"
+    if isinstance(evidence, np.ndarray):
+        pairs = evidence.reshape(0, 2).astype(np.int64) if evidence.size == 0 else evidence
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+            raise ModelError(f"{expected}, got an array of shape {pairs.shape}, {pairs.dtype}")
+    else:
+        try:
+            listed = list(evidence.items() if hasattr(evidence, "items") else evidence)
+        except TypeError:
+            raise ModelError(f"{expected}, got {type(evidence).__name__}") from None
+        found = []
+        for pair in listed:
+            try:
+                variable, label = pair
+                found.append((operator.index(variable), operator.index(label)))
+            except (TypeError, ValueError):
+                raise ModelError(f"{expected}, got {pair!a:.60}") from None
+        try:
+            pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        except OverflowError:
+            raise ModelError(f"{expected}, got one of more than 64 bits") from None
+    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64)
+
+
+def check_evidence(evidence: Any, cards: IntArray) -> tuple[IntArray, IntArray]:
+    """The same for a model with these label counts."""
+    nodes, labels = evidence_pairs(evidence)
+    wrong = (nodes < 0) | (nodes >= len(cards))
+    if wrong.any():
+        raise ModelError(
+            f"evidence: variable {int(nodes[np.argmax(wrong)])} does not exist (the model has {len(cards)})"
+        )
+    wrong = (labels < 0) | (labels >= cards[nodes])
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise ModelError(
+            f"evidence: variable {int(nodes[i])} has labels 0..{int(cards[nodes[i]]) - 1}, got {int(labels[i])}"
+        )
+    return nodes, labels
+
+
+def finite_products(weights: FloatArray, costs: FloatArray, what: str) -> FloatArray:
+    """weights * costs, +inf only where a cost is: an overflow would become a hard constraint that nobody asked for."""
+    with np.errstate(over="ignore"):
+        products = weighted(weights, costs)
+    if (~np.isfinite(products) & np.isfinite(costs)).any():
+        raise ModelError(f"{what}: a product is more than a number can hold")
+    return products
+
+
+def add_costs(total: FloatArray, entries: IntArray | None, costs: FloatArray, once: bool, what: str) -> None:
+    """Add costs to some entries (None: to all), in place; ``once``: none of them is listed several times.
+
+    Finite costs whose sum overflows would become a hard constraint that nobody asked for: refused, nothing is added.
+    """
+    where: IntArray | slice = slice(None) if entries is None else entries
+    before = total[where].copy()
+    with np.errstate(over="ignore"):
+        if entries is None or once:
+            total[where] += costs
+        else:
+            np.add.at(total, entries, costs)
+    after = total[where]
+    if np.isfinite(after.max(initial=0.0)) and np.isfinite(after.min(initial=0.0)):
+        return
+    lost = ~np.isfinite(after) & np.isfinite(before) & np.isfinite(costs)
+    if entries is not None and not once and lost.any():
+        lost &= ~np.isin(entries, entries[np.isinf(costs)])
+    if lost.any():
+        total[where] = before
+        raise ModelError(f"{what} add up to more than a number can hold")

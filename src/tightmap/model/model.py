@@ -1,0 +1,466 @@
+"""Model: what the user builds, in vectorised calls.
+
+A model is a list of label counts, one vector of unary costs, a constant and blocks of factors.  Nothing is copied or
+expanded that need not be: tables that are shared stay shared, structured factors stay structured.  Every call checks
+its input once and either takes all of it or raises a ModelError and takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.errors import ModelError
+from tightmap.factors.block import PART, Block
+from tightmap.factors.dense import DenseBlock
+from tightmap.factors.difference import LinearBlock, QuadraticBlock
+from tightmap.factors.pn_potts import PnPottsBlock
+from tightmap.factors.potts import PottsBlock
+from tightmap.factors.second_difference import SecondDifferenceBlock
+from tightmap.factors.sparse import SparseBlock
+from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.model.checks import (
+    add_costs,
+    check_costs,
+    check_evidence,
+    check_labels,
+    check_limits,
+    check_scopes,
+    check_variables,
+    check_weights,
+    finite_products,
+)
+from tightmap.runtime.memory import require
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
+SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
+
+
+class Model:
+    """A discrete Markov random field: minimise the sum of the costs of all factors.
+
+    Parameters
+    ----------
+    cardinalities : (n,) integers, the number of labels of every variable (at least 1).
+    """
+
+    def __init__(self, cardinalities: npt.ArrayLike) -> None:
+        cards = np.asarray(cardinalities)
+        if cards.size == 0:
+            cards = np.zeros(0, dtype=np.int64)
+        if cards.ndim != 1 or not np.issubdtype(cards.dtype, np.integer):
+            raise ModelError(
+                f"cardinalities: expected a one-dimensional array of integers, got shape {cards.shape}, {cards.dtype}"
+            )
+        if len(cards) and cards.min() < 1:
+            i = int(np.argmax(cards < 1))
+            raise ModelError(f"cardinalities: variable {i} has {int(cards[i])} labels, at least 1 is needed")
+        if len(cards) and (int(cards.max()) >= 2**31 or len(cards) >= 2**31):
+            raise ModelError("cardinalities: more than 2^31 variables or labels")
+        labels = float(cards.sum(dtype=np.float64))
+        require(8.0 * labels + 32.0 * len(cards), f"a model of {len(cards)} variables and {labels:.0f} labels")
+        self.cardinalities: IntArray = cards.astype(np.int64)
+        self.offset: IntArray = np.zeros(len(cards) + 1, dtype=np.int64)
+        np.cumsum(self.cardinalities, out=self.offset[1:])
+        self.constant = 0.0
+        self.grid_shape: tuple[int, int] | None = None
+        self.blocks: list[Block] = []
+        self.clamped: IntArray = np.full(len(cards), -1, dtype=np.int64)
+        self._unaries: FloatArray | None = None  # flat; None while all are zero
+        self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
+        self._graph: Graph | None = None
+
+    @classmethod
+    def grid(cls, height: int, width: int, labels: int) -> Model:
+        """A height x width grid of variables in raster order (r * width + c); add costs and edges afterwards."""
+        if min(height, width, labels) < 1:
+            raise ModelError(f"grid: height, width and labels must be at least 1, got {height}, {width}, {labels}")
+        require(8.0 * height * width * labels, f"a grid of {height} x {width} variables with {labels} labels")
+        model = cls(np.full(height * width, labels, dtype=np.int64))
+        model.grid_shape = (int(height), int(width))
+        return model
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def num_variables(self) -> int:
+        return len(self.cardinalities)
+
+    @property
+    def num_factors(self) -> int:
+        """Factors of two or more variables, as the user added them."""
+        return sum(len(b) for b in self.blocks)
+
+    @property
+    def max_order(self) -> int:
+        return max((b.arity for b in self.blocks), default=1 if self.num_variables else 0)
+
+    @property
+    def max_labels(self) -> int:
+        return int(self.cardinalities.max(initial=0))
+
+    @property
+    def unaries(self) -> FloatArray:
+        """Flat unary costs: label s of variable i at ``offset[i] + s`` (read only)."""
+        view = self.flat_unaries().view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def given_unaries(self) -> FloatArray | None:
+        """The array behind ``unaries``, None where the user gave none."""
+        return self._unaries
+
+    def flat_unaries(self) -> FloatArray:
+        """The array behind ``unaries``, for the canonical form.
+
+        It is shared, not copied, and never written in place.  It is not marked read-only because Numba would then
+        compile every kernel twice: once for it and once for the arrays that a solver makes.
+        """
+        if self._unaries is None:
+            self._unaries = np.zeros(int(self.offset[-1]))
+        self._owned = False
+        return self._unaries
+
+    def _own_unaries(self) -> FloatArray:
+        """The array behind ``unaries``, to be written in place: a copy if somebody may hold the present one."""
+        if self._unaries is None:
+            self._unaries = np.zeros(int(self.offset[-1]))
+        elif not self._owned:
+            self._unaries = self._unaries.copy()
+        self._owned = True
+        return self._unaries
+
+    def edges(self, neighbours: int = 4) -> IntArray:
+        """(m, 2) edges of a grid model: 4 gives right and down, 8 adds the two diagonals."""
+        if self.grid_shape is None:
+            raise ModelError("edges: only a model made by Model.grid has grid edges")
+        if neighbours not in (4, 8):
+            raise ModelError(f"edges: neighbours must be 4 or 8, got {neighbours}")
+        index = np.arange(self.num_variables).reshape(self.grid_shape)
+        pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
+        if neighbours == 8:
+            pairs += [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
+        return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
+
+    # ------------------------------------------------------------------ building
+
+    def add_constant(self, cost: float) -> None:
+        """Add a number to the energy of every labelling."""
+        more = float(check_costs(cost, "constant").reshape(()))
+        if not np.isfinite(self.constant + more) and np.isfinite(self.constant) and np.isfinite(more):
+            raise ModelError("constant: the constants add up to more than a number can hold")
+        self.constant += more
+        self._graph = None
+
+    def add_unaries(self, costs: Any, nodes: npt.ArrayLike | None = None) -> None:
+        """Add unary costs.
+
+        costs : (n, S) when all these variables have S labels, else a list with one vector per variable.
+        nodes : (n,) the variables, all of them by default; a variable may appear several times (costs add up).
+        """
+        index = (
+            np.arange(self.num_variables)
+            if nodes is None
+            else check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
+        )
+        cards = self.cardinalities[index]
+        what = "add_unaries: costs"
+        if isinstance(costs, np.ndarray) and costs.dtype != object:
+            array = check_costs(costs, what)
+            if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
+                wanted = (
+                    f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
+                )
+                raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
+            flat = array.ravel()
+        else:
+            rows = [check_costs(c, f"{what} of variable {int(i)}") for i, c in zip(index, costs, strict=False)]
+            if len(rows) != len(index) or len(list(costs)) != len(index):
+                raise ModelError(f"{what}: expected {len(index)} vectors, got {len(list(costs))}")
+            for i, c, row in zip(index, cards, rows, strict=True):
+                if row.shape != (c,):
+                    raise ModelError(f"{what}: variable {int(i)} has {int(c)} labels, got a shape of {row.shape}")
+            flat = np.concatenate(rows) if rows else np.zeros(0)
+        if nodes is None and self._unaries is None:
+            self._unaries, self._owned = flat.copy(), True
+        elif nodes is None:
+            add_costs(self._own_unaries(), None, flat, True, what)
+        else:
+            starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
+            once = len(np.unique(index)) == len(index)
+            add_costs(self._own_unaries(), starts + np.arange(len(flat)), flat, once, what)
+        self._graph = None
+
+    def add_factors(self, scopes: npt.ArrayLike, tables: Any, weights: npt.ArrayLike | None = None) -> None:
+        """Add dense factors.
+
+        scopes : (m, k) variables.
+        tables : (S1, ..., Sk) shared by all m factors, or (m, S1, ..., Sk); axis p belongs to column p of the scopes.
+        weights : (m,) or a number; factor c costs weights[c] * table.
+        """
+        what = "add_factors"
+        index = self._scopes(scopes, what)
+        table = check_costs(tables, f"{what}: tables")
+        m, k = index.shape
+        if table.ndim == k:
+            table = table[None]
+            rows = np.zeros(m, dtype=np.int64)
+        elif table.ndim == k + 1 and len(table) == m:
+            rows = np.arange(m, dtype=np.int64)
+        else:
+            raise ModelError(
+                f"{what}: tables: expected {k} axes (shared) or ({m}, ...) with {k + 1}, got a shape of {table.shape}"
+            )
+        self.add_indexed_factors(index, table, rows, weights)
+
+    def add_indexed_factors(
+        self, scopes: npt.ArrayLike, tables: Any, index: npt.ArrayLike, weights: npt.ArrayLike | None = None
+    ) -> None:
+        """Add dense factors that share a pool of tables: factor c uses tables[index[c]], tables is (t, S1, ..., Sk)."""
+        what = "add_factors"
+        scope = self._scopes(scopes, what)
+        m, k = scope.shape
+        table = check_costs(tables, f"{what}: tables")
+        rows = np.asarray(index)
+        if rows.shape != (m,) or (m and (rows.min() < 0 or rows.max() >= len(table))):
+            raise ModelError(f"{what}: index: expected {m} numbers in 0..{len(table) - 1}")
+        w = check_weights(weights, m, what)
+        wrong = self.cardinalities[scope] != np.asarray(table.shape[1:])
+        if wrong.any():
+            c = int(np.argmax(wrong.any(axis=1)))
+            raise ModelError(
+                f"{what}: factor {c} on variables {tuple(scope[c].tolist())} has label counts "
+                f"{tuple(self.cardinalities[scope[c]].tolist())}, but its table is {table.shape[1:]}"
+            )
+        if m and (w < 0).any() and np.isinf(table).any():
+            raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
+        if k == 0:
+            costs = finite_products(w, table.reshape(-1)[rows], f"{what}: weights and tables")
+            with np.errstate(over="ignore"):
+                total = float(costs.sum())
+            if np.isinf(total) and np.isfinite(costs).all():
+                raise ModelError(f"{what}: the constants add up to more than a number can hold")
+            self.add_constant(total)
+        elif k == 1:
+            self._add_unary_factors(scope[:, 0], table, rows, w)
+        else:
+            self._append(DenseBlock(scope, w, table, rows.astype(np.int64)))
+
+    def _add_unary_factors(self, nodes: IntArray, tables: FloatArray, rows: IntArray, weights: FloatArray) -> None:
+        """Some factors at a time: a table that many factors share must not be written out for all of them at once."""
+        step = max(1, UNARY_ENTRIES // max(tables.shape[1], 1))
+        held = self._unaries, self._owned
+        if len(nodes) > step:
+            self._owned = False  # the present array stays as it is, in case a later part fails
+        try:
+            for begin in range(0, len(nodes), step):
+                some = slice(begin, begin + step)
+                costs = finite_products(weights[some, None], tables[rows[some]], "add_factors: weights and tables")
+                self.add_unaries(costs, nodes[some])
+        except ModelError:
+            self._unaries, self._owned = held
+            raise
+
+    def add_potts(self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
+        """weights[c] * [a != b] on (m, 2) edges; label counts of the two ends may differ."""
+        scopes = self._scopes(edges, "add_potts", arity=2)
+        self._append(PottsBlock(scopes, check_weights(weights, len(scopes), "add_potts")))
+
+    def add_truncated_linear(
+        self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
+    ) -> None:
+        """weights[c] * min(|a - b|, limit) on (m, 2) edges; limit is a number or (m,), +inf for no truncation."""
+        what = "add_truncated_linear"
+        scopes = self._scopes(edges, what, arity=2)
+        m = len(scopes)
+        self._append(LinearBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
+
+    def add_truncated_quadratic(
+        self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
+    ) -> None:
+        """weights[c] * min((a - b)^2, limit) on (m, 2) edges; the limit is on the squared difference."""
+        what = "add_truncated_quadratic"
+        scopes = self._scopes(edges, what, arity=2)
+        m = len(scopes)
+        self._append(QuadraticBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
+
+    def add_pn_potts(
+        self,
+        scopes: npt.ArrayLike,
+        weights: npt.ArrayLike | None = None,
+        label_costs: npt.ArrayLike | None = None,
+        disagreement: float = 1.0,
+    ) -> None:
+        """weights[c] * (label_costs[l] if all variables take l, else ``disagreement``) on (m, k) scopes.
+
+        label_costs : at least as many numbers as the smallest label count, zeros by default.
+        """
+        what = "add_pn_potts"
+        index = self._scopes(scopes, what)
+        if index.shape[1] < 2:
+            raise ModelError(f"{what}: scopes need at least 2 variables, got {index.shape[1]}")
+        labels = int(self.cardinalities[index].min(axis=1).max(initial=1))
+        own = np.zeros(labels) if label_costs is None else check_costs(label_costs, f"{what}: label_costs")
+        if own.ndim != 1 or len(own) < labels:
+            raise ModelError(f"{what}: label_costs: expected {labels} numbers, got a shape of {own.shape}")
+        costs = np.concatenate(([disagreement], own[:labels]))
+        if not np.isfinite(costs).all():
+            raise ModelError(f"{what}: costs must be finite; write hard constraints as tables (add_factors)")
+        self._append(PnPottsBlock(index, check_weights(weights, len(index), what), costs))
+
+    def add_label_patterns(
+        self, scopes: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike | None = None
+    ) -> None:
+        """weights[c] * values[rank of the pattern of equal labels] on (m, k) scopes (generalised Potts).
+
+        values has one number per partition of k positions, in the order of ``tightmap.factors.pattern``.
+        """
+        from tightmap.factors.pattern import MAX_ARITY, PatternBlock, bell
+
+        what = "add_label_patterns"
+        index = self._scopes(scopes, what)
+        k = index.shape[1]
+        if not 2 <= k <= MAX_ARITY:
+            raise ModelError(f"{what}: scopes need 2 to {MAX_ARITY} variables, got {k}")
+        costs = check_costs(values, f"{what}: values")
+        if costs.shape != (bell(k),) or not np.isfinite(costs).all():
+            raise ModelError(f"{what}: values: expected {bell(k)} finite numbers, got a shape of {costs.shape}")
+        self._append(PatternBlock(index, check_weights(weights, len(index), what), costs))
+
+    def add_sparse(
+        self,
+        scopes: npt.ArrayLike,
+        entries: npt.ArrayLike,
+        values: npt.ArrayLike,
+        default: float = 0.0,
+        weights: npt.ArrayLike | None = None,
+    ) -> None:
+        """A default cost and exceptions, shared by all scopes: row e of ``entries`` (K, k) costs values[e]."""
+        what = "add_sparse"
+        index = self._scopes(scopes, what)
+        m, k = index.shape
+        if not 2 <= k <= SPARSE_ARITY:
+            raise ModelError(f"{what}: scopes need 2 to {SPARSE_ARITY} variables, got {k}")
+        shape = self.cardinalities[index[0]] if m else np.ones(k, dtype=np.int64)
+        if m and (self.cardinalities[index] != shape).any():
+            raise ModelError(f"{what}: all scopes of one call must have the same label counts")
+        if float(np.prod(shape.astype(np.float64))) >= 2.0**62:
+            raise ModelError(f"{what}: a table of {tuple(shape.tolist())} has more than 2^62 entries")
+        rows = np.asarray(entries)
+        rows = rows.reshape(-1, k).astype(np.int64) if rows.size else np.zeros((0, k), dtype=np.int64)
+        costs = check_costs(values, f"{what}: values").reshape(-1)
+        base = check_costs(default, f"{what}: default").reshape(())
+        if len(costs) != len(rows):
+            raise ModelError(f"{what}: {len(rows)} entries but {len(costs)} values")
+        if len(rows) and ((rows < 0) | (rows >= shape)).any():
+            e = int(np.argmax(((rows < 0) | (rows >= shape)).any(axis=1)))
+            raise ModelError(
+                f"{what}: entry {e} is {tuple(rows[e].tolist())}, label counts are {tuple(shape.tolist())}"
+            )
+        block = SparseBlock(index, check_weights(weights, m, what), shape, rows, costs, base)
+        keys = block.keys() if len(rows) else np.zeros(0, dtype=np.int64)
+        if len(np.unique(keys)) != len(keys):
+            raise ModelError(f"{what}: the same labelling is listed twice")
+        if m and (block.weights < 0).any() and (np.isinf(costs).any() or np.isinf(base)):
+            raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
+        self._append(block)
+
+    def add_second_difference(
+        self,
+        triples: npt.ArrayLike,
+        weights: npt.ArrayLike | None,
+        values: Any,
+        limit: float = np.inf,
+    ) -> None:
+        """weights[c] * min(|v_a - 2 v_b + v_c|, limit) on (m, 3) triples.
+
+        values : (n, S), or a list of one vector per variable: the number that each label of each variable stands for.
+        """
+        what = "add_second_difference"
+        index = self._scopes(triples, what, arity=3)
+        if isinstance(values, np.ndarray) and values.dtype != object:
+            flat = check_costs(values, f"{what}: values").reshape(-1)
+        else:
+            flat = np.concatenate([check_costs(v, f"{what}: values").reshape(-1) for v in values] or [np.zeros(0)])
+        if len(flat) != self.offset[-1] or not np.isfinite(flat).all():
+            raise ModelError(f"{what}: values: expected {int(self.offset[-1])} finite numbers in all, got {len(flat)}")
+        top = np.asarray(float(limit))
+        if not top >= 0:
+            raise ModelError(f"{what}: limit must be at least 0, got {limit}")
+        w = check_weights(weights, len(index), what)
+        self._append(SecondDifferenceBlock(index, w, flat, self.offset, top))
+
+    def clamp(self, evidence: Mapping[int, int] | Iterable[tuple[int, int]]) -> None:
+        """Fix variables to labels (evidence).  Labellings that disagree have infinite energy."""
+        nodes, labels = check_evidence(evidence, self.cardinalities)
+        clamped = self.clamped.copy()
+        before = clamped[nodes]
+        clamped[nodes] = labels
+        for given in (before, clamped[nodes]):  # what was fixed earlier, and what the same evidence says elsewhere
+            clash = (given >= 0) & (given != labels)
+            if clash.any():
+                i = int(np.argmax(clash))
+                raise ModelError(
+                    f"evidence: variable {int(nodes[i])} is given both {int(given[i])} and {int(labels[i])}"
+                )
+        self.clamped = clamped
+        self._graph = None
+
+    # ------------------------------------------------------------------ evaluating
+
+    def energy(self, labels: npt.ArrayLike) -> float:
+        """Energy of a labelling in float64; +inf when it uses a forbidden combination or contradicts the evidence."""
+        x = self._labels(labels)
+        held = self.clamped >= 0
+        if held.any() and (x[held] != self.clamped[held]).any():
+            return float("inf")
+        total = self.constant
+        if self._unaries is not None:
+            for begin in range(0, len(x), PART):
+                some = slice(begin, begin + PART)
+                total += float(self._unaries[self.offset[:-1][some] + x[some]].sum())
+        for block in self.blocks:
+            total += block.total(x)
+        return total
+
+    def graph(self) -> Graph:
+        """The canonical form, made once and kept until the model changes."""
+        if self._graph is None:
+            from tightmap.canonical.build import build_graph
+
+            n, labels = self.num_variables, float(self.offset[-1])
+            blocks = sum(b.nbytes for b in self.blocks)
+            require(8.0 * labels + 80.0 * n + blocks, f"the graph of {n} variables and {labels:.0f} labels")
+            self._graph = build_graph(self)
+        return self._graph
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.num_variables} variables, up to {self.max_labels} labels, {self.num_factors} factors, "
+            f"order {self.max_order})"
+        )
+
+    def _repr_html_(self) -> str:
+        from tightmap.view.notebook import model_html
+
+        return model_html(self)
+
+    # ------------------------------------------------------------------ checking
+
+    def _append(self, block: Block) -> None:
+        if len(block):
+            self.blocks.append(block)
+            self._graph = None
+
+    def _labels(self, labels: npt.ArrayLike) -> IntArray:
+        return check_labels(labels, self.cardinalities, self.grid_shape)
+
+    def _scopes(self, scopes: npt.ArrayLike, what: str, arity: int | None = None) -> IntArray:
+        return check_scopes(scopes, self.num_variables, what, arity)

@@ -1,0 +1,80 @@
+"""One incumbent and one budget: what all methods of a run share.
+
+``Incumbent`` keeps the best labelling and the best certified bound, whoever found them; ``Context`` carries it with the
+seed, the threads and what is left of time and iterations.  The driver makes both, and ``auto`` hands them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.energy.certificate import Proof
+from tightmap.energy.energies import energy
+from tightmap.graph.graph import Graph
+from tightmap.runtime import clock
+
+Labels = npt.NDArray[np.int64]
+Vector = npt.NDArray[np.float64]
+
+
+class Incumbent:
+    """The best labelling and the best bound of a run, whoever found them; energies are canonical."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.labels: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
+        self.energy = float("inf")  # a forbidden entry costs graph.hard
+        self.bound = -float("inf")  # a certified one
+        self._proof = Proof(graph)
+
+    def offer(self, labels: npt.NDArray[np.integer] | None, known: float | None = None) -> bool:
+        """Keep a labelling if it is the best so far; ``known`` is its energy where that was just computed."""
+        if labels is None:
+            return False
+        value = energy(self.graph, labels) if known is None else known
+        if not value < self.energy:
+            return False
+        self.labels, self.energy = labels.astype(self.graph.label_type), value
+        return True
+
+    def raise_bound(self, bound: float | None) -> None:
+        if bound is not None and bound > self.bound:
+            self.bound = bound
+
+    @property
+    def feasible(self) -> bool:
+        """The labelling violates no hard constraint."""
+        return self.energy <= self.graph.hard_threshold
+
+    def proven(self) -> bool:
+        """The bound meets the energy."""
+        return self._proof.holds(self.labels, self.energy, self.bound)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the driver tells a solver about the run: seed, threads and the deadline."""
+
+    seed: int = 0
+    threads: int = 1
+    deadline: float | None = None  # on tightmap.runtime.clock, which stands still while kernels are compiled
+    max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
+    incumbent: Incumbent | None = None  # of the whole run, to read and to offer to; only ``auto`` needs it
+    shared: Callable[[], float] | None = None  # iterations left to several methods together
+
+    def remaining(self) -> float:
+        """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
+        return float("inf") if self.deadline is None else self.deadline - clock.now()
+
+    def iterations_left(self, made: int) -> float:
+        """How many iterations a method that made some already may still make (inf without a limit)."""
+        if self.shared is not None:
+            return self.shared()
+        return float("inf") if self.max_iterations is None else self.max_iterations - made
+
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)

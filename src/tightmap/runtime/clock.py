@@ -1,0 +1,134 @@
+"""A clock that stands still while kernels are compiled.
+
+Numba compiles a kernel when it is first called and keeps it on disk; that happens once per machine, takes seconds, and
+says nothing about the method.  Limits and times are therefore measured on this clock: seconds of wall time minus the
+seconds in which any kernel was being compiled or read from disk.  The first compilation of a process is
+announced to a person at a terminal, and by the command line on standard error wherever that goes.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import event
+
+from tightmap.runtime.forks import at_fork
+
+COMPILE = "numba:compile"
+PREPARE = "tightmap:prepare"  # a function that Python called is compiled or read from disk; unknown to plain Numba
+
+
+class _Compilation(event.Listener):
+    """Adds up the time in which at least one compilation is under way, in whatever thread."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.depth = 0
+        self.since = 0.0
+        self.total = 0.0
+        self.announced = False
+        self.always = False
+
+    def begin(self) -> None:
+        with self.lock:
+            if self.depth == 0:
+                self.since = time.perf_counter()
+            self.depth += 1
+
+    def end(self) -> None:
+        with self.lock:
+            self.depth -= 1
+            if self.depth == 0:
+                self.total += time.perf_counter() - self.since
+
+    def on_start(self, event: Any) -> None:
+        self.begin()
+        with self.lock:
+            if event.kind == COMPILE and not self.announced:
+                if sys.stderr is not None and (self.always or sys.stderr.isatty()):
+                    print("compiling kernels, first run only", file=sys.stderr)
+                self.announced = True
+
+    def on_end(self, event: Any) -> None:
+        self.end()
+
+    def forked(self) -> None:
+        """In a new process: whoever was compiling in another thread is not here."""
+        self.lock = threading.Lock()
+        if self.depth:
+            self.depth = 0
+            self.total += time.perf_counter() - self.since
+
+    def seconds(self) -> float:
+        with self.lock:
+            return self.total + (time.perf_counter() - self.since if self.depth else 0.0)
+
+
+_compilation = _Compilation()
+event.register(COMPILE, _compilation)
+event.register(PREPARE, _compilation)
+at_fork(in_child=_compilation.forked)
+
+
+@contextmanager
+def stopped() -> Iterator[None]:
+    """Work that is done once per process, such as importing modules, and counts against no limit."""
+    _compilation.begin()
+    try:
+        yield
+    finally:
+        _compilation.end()
+
+
+def now() -> float:
+    """Seconds since some fixed moment, compilation left out."""
+    return time.perf_counter() - _compilation.seconds()
+
+
+def announce_always(yes: bool) -> None:
+    """Say when the first kernel is compiled even if nobody seems to be looking."""
+    _compilation.always = yes
+
+
+def compiling_seconds() -> float:
+    """Seconds of this process that went into compiling kernels."""
+    return _compilation.seconds()
+
+
+@contextmanager
+def compilation(restart: Callable[[], object] | None = None) -> Iterator[list[float]]:
+    """A list that fills with the seconds that Numba compiles (loading compiled kernels from its cache is no part).
+
+    While it compiles ``restart`` is called every second, so that whoever watches the clock waits.
+    """
+    seconds: list[float] = []
+    begun: list[float] = []  # a stack: compiling one kernel compiles those that it calls
+    over = threading.Event()
+
+    class Clock(event.Listener):
+        def on_start(self, _: Any) -> None:
+            begun.append(time.perf_counter())
+
+        def on_end(self, _: Any) -> None:
+            first = begun.pop()
+            if not begun:
+                seconds.append(time.perf_counter() - first)
+
+    def heartbeat() -> None:
+        while not over.wait(1.0):
+            if begun and restart is not None:
+                restart()
+
+    thread = threading.Thread(target=heartbeat, daemon=True)
+    thread.start()
+    try:
+        with event.install_listener(COMPILE, Clock()):
+            yield seconds
+    finally:
+        over.set()
+        thread.join()

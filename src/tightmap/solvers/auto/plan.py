@@ -1,0 +1,104 @@
+"""Which methods ``auto`` runs on a model, in which order and why: by the structure of the model alone.
+
+small induced width                  exact       by eliminating variables, at once
+binary variables, pairwise           qpbo        exact when the model is submodular
+pairwise                             trws        the bound, and often the proof; exact on forests
+Potts and other label differences    expansion   good on images, best from where trws has got to
+higher order                         srmp        the same for any order
+tables not too large                 exact       branch and bound, which often ends with the proof
+grids of few labels                  srmp        with squares, when trws rises no more: a better bound
+other tables, not too large          mplp-c      tightens the bound by clusters
+any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
+few labels in all                    annealing, tabu    single changes, first on dense graphs
+higher order                         fusion      moves between whole labellings
+always                               admm        the nonconvex relaxation
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.stencil import grid_width
+from tightmap.solvers.exact.network import narrow
+
+# How large a model may be for a method to take part; "labels" are those of all variables together.
+TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
+PIXELS = 100_000  # labels, for srmp with the squares of a grid
+SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
+FEW = 100  # variables of a dense graph up to which the exact search has its full weight
+TABU = 10_000  # labels, for tabu search, which scans all of them at every step
+EXACT = 20_000  # labels, for the exact search
+FACTORS = 50_000  # factors, for the exact search
+NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
+ANNEAL = 100_000  # labels, for simulated annealing
+LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
+DENSE = 4  # a graph with more factors per variable than this is dense
+ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One method, its options, the weight of its claim on the time, and why it is there."""
+
+    method: str
+    why: str
+    weight: float
+    options: dict[str, Any] = field(default_factory=dict)
+    max_iterations: int | None = None  # without a time limit
+    endless: dict[str, Any] = field(default_factory=dict)  # options with a time limit: do not stop before
+    search: bool = False  # worth repeating with another seed
+    again: bool = False  # worth repeating from a better labelling
+    early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
+    follows: str = ""  # method that ends when this one begins, and leaves it its messages
+
+
+def plan(graph: Graph) -> list[Phase]:
+    """The phases for a model, by its structure alone."""
+    g = graph.arrays
+    pairwise = graph.order <= 2
+    dense = graph.m > DENSE * graph.n
+    labels = len(g.unary)
+    differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
+    phases: list[Phase] = []
+    if pairwise and graph.max_labels == 2:
+        phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
+    if pairwise:
+        pair = [Phase("trws", "the bound", 4.0 if differences else 1.0, max_iterations=1000)]
+        if differences and graph.max_labels > 2:
+            moves = Phase("expansion", "differences of labels with non-negative weights", 4.0, again=True)
+            pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
+        phases += pair
+    else:
+        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
+    if labels <= EXACT and graph.m <= FACTORS:
+        if narrow(graph, *NARROW):
+            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
+        else:
+            weight = 2.0 if dense and graph.n > FEW else 6.0
+            phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
+    small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
+    if small and grid_width(graph) is not None:
+        why = "a grid of few labels: squares tighten the bound"
+        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, max_iterations=100, follows="trws"))
+    elif not differences and labels <= TIGHTEN:
+        follows = "trws" if pairwise else "srmp"
+        phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
+    search = []
+    if labels <= LARGE:
+        weight = 1.0 if dense or differences else 4.0
+        search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
+    if labels <= ANNEAL:
+        weight, why = 1.0 if differences else 4.0, "small enough for single changes"
+        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=not differences))
+    if labels <= TABU:
+        weight = 4.0 if dense else 1.0
+        search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
+    phases += reversed(search) if dense else search
+    if not pairwise:
+        phases.append(Phase("fusion", "moves between whole labellings", 1.0))
+    phases.append(Phase("admm", "the nonconvex relaxation", 2.0 if labels > ANNEAL else 1.0, search=True))
+    return phases

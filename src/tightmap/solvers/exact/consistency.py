@@ -1,0 +1,272 @@
+"""Soft arc consistency: move integer cost between functions until the constant, a lower bound, rises no more.
+
+Equivalence-preserving transformations (Larrosa and Schiex 2004; Cooper et al. 2010) project cost from a function to
+a variable, extend it back, and gather the minimum of a unary in the constant c0.  No cost is ever negative, so at any
+moment c0 is a lower bound of the subproblem, and a label a with c0 + c_i(a) >= upper can go.  Kept up here:
+
+    node consistency       min_a c_i(a) = 0, and the labels that reach the upper bound are gone
+    arc consistency        every label has, in every function, a tuple of cost 0
+    directed, full         for i before j every label of i has a partner with c_ij + c_j = 0: cost flows to the front
+    existential            some label of i has c_i = 0 and such a partner in all neighbours; if not, c0 can rise
+    (together EDAC, de Givry et al. 2005); functions of three or more variables: projections and directed extensions.
+
+Each kernel is called in one place only: that is what keeps the compilation short.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tightmap.runtime.compiled import lean
+from tightmap.solvers.exact.store import (
+    ARC,
+    ARCS,
+    BACK,
+    CULPRIT,
+    DIRECTED,
+    EXIST,
+    GOOD,
+    HUGE,
+    LOOSE,
+    NEAR,
+    OFF,
+    PAIR,
+    RAISED,
+    ROUNDS,
+    ROW,
+    SHIFT,
+    TO,
+    WORK,
+    put,
+    raised,
+    settle,
+)
+from tightmap.solvers.exact.wide import gather
+
+
+@lean
+def supports_of_neighbours(net, s, j):
+    """Arc consistency of all neighbours of j towards j, whose labels changed."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    oj = net.node[j, OFF]
+    cj = net.node[j + 1, OFF] - oj
+    nj = value[sizes + j]
+    for back in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+        i = net.arc[back, TO]
+        arc = net.arc[back, BACK]
+        oi = net.node[i, OFF]
+        mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
+        ni = value[sizes + i]
+        if ni == 1 and nj > 1:  # its own visit sends, or has sent, all cost here
+            continue
+        work = ni + 2
+        moved = False
+        for k in range(ni):
+            x = domain[oi + k]
+            r = row + x * cj
+            own = value[mine + x]
+            y = s.support[mine + x]
+            if place[oj + y] < nj and tables[r + y] - own == value[theirs + y]:
+                continue
+            low = HUGE
+            arg = 0
+            for h in range(nj):
+                y = domain[oj + h]
+                v = tables[r + y] - value[theirs + y]
+                if v < low:
+                    low = v
+                    arg = y
+                    if v == own:
+                        break
+            work += nj
+            s.support[mine + x] = arg
+            low -= own
+            if low > 0:
+                moved = moved or value[1 + oi + x] == 0
+                put(s, mine + x, own + low)
+                put(s, 1 + oi + x, value[1 + oi + x] + low)
+                s.flag[LOOSE, i] = 1
+        s.number[WORK] += work
+        if moved:
+            s.number[CULPRIT] = net.arc[back, PAIR]
+            raised(s, i)
+
+
+@lean
+def full_supports(net, s, v, onward):
+    """Extend from j what labels of i need, then project to i: from v to all before it, or from all others to v."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    gain = s.scratch[0]
+    work = 0
+    for out in range(net.node[v, ARCS], net.node[v + 1, ARCS]):
+        i, j, arc = v, net.arc[out, TO], out
+        if onward:
+            if j > v:
+                break
+            i, j, arc = j, v, net.arc[out, BACK]
+        ni, nj = value[sizes + i], value[sizes + j]
+        work += 2
+        if ni == 1 or nj == 1:  # all cost of the function is, or is about to be, with the other variable
+            continue
+        back = net.arc[arc, BACK]
+        oi, oj = net.node[i, OFF], net.node[j, OFF]
+        cj = net.node[j + 1, OFF] - oj
+        mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
+        work += ni
+        some = False
+        for k in range(ni):
+            x = domain[oi + k]
+            r = row + x * cj
+            own = value[mine + x]
+            y = s.support[mine + x]
+            if place[oj + y] < nj and tables[r + y] - own == value[theirs + y] and value[1 + oj + y] == 0:
+                gain[x] = 0
+                continue
+            low = HUGE
+            arg = 0
+            for h in range(nj):
+                y = domain[oj + h]
+                w = tables[r + y] - value[theirs + y] + value[1 + oj + y]
+                if w < low:
+                    low = w
+                    arg = y
+                    if w == own:
+                        break
+            work += nj
+            s.support[mine + x] = arg
+            gain[x] = low - own
+            some = some or low > own
+        if not some:
+            continue
+        turned = net.arc[back, ROW]
+        ci = net.node[i + 1, OFF] - oi
+        for h in range(nj):
+            y = domain[oj + h]
+            u = value[1 + oj + y]
+            if u == 0:
+                continue
+            r = turned + y * ci
+            most = np.int64(0)
+            away = value[theirs + y]
+            for k in range(ni):
+                x = domain[oi + k]
+                if gain[x] > 0:
+                    most = max(most, gain[x] - (tables[r + x] - value[mine + x] - away))
+            if most > 0:
+                put(s, theirs + y, away - most)
+                put(s, 1 + oj + y, u - most)
+        work += ni * nj
+        moved = False
+        for k in range(ni):
+            x = domain[oi + k]
+            if gain[x] > 0:
+                moved = moved or value[1 + oi + x] == 0
+                put(s, mine + x, value[mine + x] + gain[x])
+                put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
+        s.flag[LOOSE, i] = 1
+        if moved:
+            s.number[CULPRIT] = net.arc[arc, PAIR]
+            raised(s, i)
+    s.number[WORK] += work
+
+
+@lean
+def has_existential_support(net, s, i):
+    """Whether a label of i is free of cost together with a label of every neighbour; it is noted."""
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    sizes = 1 + len(net.unary)
+    oi = net.node[i, OFF]
+    ni = value[sizes + i]
+    first = place[oi + s.pick[GOOD, i]]  # the label that served last time is asked first
+    if first >= ni:
+        first = 0
+    for turn in range(ni):
+        x = domain[oi + (first if turn == 0 else (turn - 1 if turn <= first else turn))]
+        if value[1 + oi + x] > 0:
+            continue
+        free = True
+        for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
+            j = net.arc[arc, TO]
+            oj = net.node[j, OFF]
+            nj = value[sizes + j]
+            if nj == 1:
+                continue
+            theirs = net.arc[net.arc[arc, BACK], SHIFT]
+            k = net.arc[arc, SHIFT] + x
+            r = net.arc[arc, ROW] + x * (net.node[j + 1, OFF] - oj)
+            y = s.support[k]
+            if place[oj + y] < nj and value[1 + oj + y] == 0 and tables[r + y] - value[k] == value[theirs + y]:
+                continue
+            free = False
+            for h in range(nj):
+                y = domain[oj + h]
+                if value[1 + oj + y] == 0 and tables[r + y] - value[k] == value[theirs + y]:
+                    free = True
+                    s.support[k] = y
+                    break
+            s.number[WORK] += nj
+            if not free:
+                break
+        s.number[WORK] += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        if free:
+            s.pick[GOOD, i] = x
+            return True
+    return False
+
+
+@lean
+def ask_neighbours(net, s):
+    """Existential supports may be lost at variables whose unary rose and at neighbours after them."""
+    for j in range(len(net.node) - 1):
+        if s.flag[RAISED, j]:
+            s.flag[RAISED, j] = 0
+            s.flag[EXIST, j] = 1
+            for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+                if net.arc[arc, TO] > j:
+                    s.flag[EXIST, net.arc[arc, TO]] = 1
+
+
+@lean
+def propagate(net, s):
+    """Establish the consistencies; False when the subproblem holds nothing below the upper bound.
+
+    Every round looks for supports that removed labels took away, asks for existential supports from the front, and
+    sends cost to the front from the back.
+    """
+    n = len(net.node) - 1
+    flag = s.flag
+    known = s.value[0]
+    sizes = 1 + len(net.unary)
+    for _ in range(ROUNDS):
+        for turn in range(4 * n):
+            phase = turn // n
+            i = turn - phase * n
+            if turn == n:
+                ask_neighbours(net, s)
+            if phase == 2:
+                i = n - 1 - i
+            if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not settle(net, s, i):
+                return False
+            if phase == 3:
+                continue
+            which = ARC if phase == 0 else (EXIST if phase == 1 else DIRECTED)
+            if not flag[which, i]:
+                continue
+            flag[which, i] = 0
+            if phase == 0:
+                supports_of_neighbours(net, s, i)
+            elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i)):
+                full_supports(net, s, i, phase == 2)
+            if phase != 1:
+                for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
+                    gather(net, s, net.near[q, 0], phase == 2)
+        s.number[WORK] += 4 * n
+        waiting = s.value[0] > known
+        known = s.value[0]
+        for j in range(n):
+            waiting = waiting or flag[RAISED, j] or flag[ARC, j] or flag[DIRECTED, j] or flag[LOOSE, j]
+        if not waiting:
+            return True
+    return True

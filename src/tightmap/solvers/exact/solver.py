@@ -1,0 +1,215 @@
+"""exact: branch and bound that ends with a proof, and that can be stopped at any time with a labelling and a bound.
+
+The energy is kept as a constant, unary costs and functions, none of them negative, in whole numbers:
+
+    E(x) >= base + [c0 + sum_i c_i(x_i) + sum_A c_A(x_A)] / scale - allowance      (equal where all costs are whole)
+
+Moves of cost between functions, variables and c0 leave this sum as it is and raise c0, which is a lower bound:
+
+    project   c_A(x_A) -= d(x_i),  c_i(x_i) += d(x_i),   d(x_i) = minimum of c_A over its other variables
+    extend    the same with d(x_i) < 0, as long as no c_i becomes negative
+    settle    c_i -= d,  c0 += d,                        d = minimum of c_i
+
+A label a with c0 + c_i(a) >= cost of the best labelling is removed, and the search branches on "x_i is a" and "x_i is
+not a".  The least c0 of all open nodes bounds the whole model.
+
+    1. the graph becomes whole numbers, relative to a first labelling (network.py);
+    2. where all tables of bucket elimination stay small that is the whole solution; otherwise variables with few
+       neighbours are eliminated and the rest falls into connected components;
+    3. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
+       bursts (search.py) under soft arc consistency (consistency.py, wide.py).
+
+The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
+integers, so that a proof does not depend on rounding; what converting the costs may lose is subtracted.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from tightmap.energy.energies import energy, unary_argmin
+from tightmap.errors import ModelError, OptionError
+from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context, Labels
+from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.runtime.memory import require
+from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.exact.component import Component
+from tightmap.solvers.exact.network import (
+    Network,
+    build_network,
+    components,
+    eliminate_few,
+    elimination_order,
+    table_entries,
+)
+
+ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
+TOTAL = 50_000_000  # so is one whose tables have more entries together
+WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
+EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
+TABLES = 64.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    best: Labels
+    best_energy: float
+    network: Network | None = None
+    order: list[int] | None = None  # of a complete elimination: what is still to do
+    parts: list[Component] | None = None
+    turn: int = 0  # which component is searched next
+    bound: float = -np.inf
+    done: bool = False
+    found: list[int] = field(default_factory=list)  # best cost of every component at the last report
+
+
+@dataclass(frozen=True)
+class Exact(Solver):
+    """Options of the exact search.
+
+    degree       variables with at most so many neighbours are eliminated before the search
+    elimination  entries of the largest table for which the whole model is solved by elimination; 0: never
+    """
+
+    degree: int = 2
+    elimination: int = 1 << 24
+
+    name: ClassVar[str] = "exact"
+    summary: ClassVar[str] = "branch and bound with soft arc consistency, any order: ends with a proof, anytime bounds"
+    capabilities: ClassVar[Capabilities] = Capabilities(small_tables=True, bounds=True, exact=True)
+
+    def __post_init__(self) -> None:
+        if self.degree < 0:
+            raise OptionError(f"exact: degree must be at least 0, got {self.degree}")
+        if not 0 <= self.elimination <= 1 << 28:
+            raise OptionError(f"exact: elimination must be between 0 and {1 << 28}, got {self.elimination}")
+
+    def check(self, graph: Graph) -> None:
+        entries = table_entries(graph)
+        if entries.max(initial=0.0) > 1.01 * ENTRIES:
+            first = int(np.argmax(entries > 1.01 * ENTRIES))
+            raise ModelError(
+                f"method 'exact' takes factors of at most {ENTRIES} table entries, but the factor on variables "
+                f"{graph.original_scope(first)} has about {entries[first]:.3g}"
+            )
+        if entries.sum() > TOTAL:
+            raise ModelError(
+                f"method 'exact' takes tables of at most {TOTAL} entries in all, but this model has {entries.sum():.3g}"
+            )
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        first = local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph), context)
+        if isinstance(init.state, State) and init.state.graph is graph:
+            state = copy.deepcopy(init.state, {id(graph): graph})
+            state.context = context
+            self._offer(state, first)
+            return state
+        require(48.0 * table_entries(graph).sum(), "the tables of method 'exact'")
+        return State(graph, context, first, energy(graph, first))
+
+    def _offer(self, state: State, labels: Labels) -> None:
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels, value
+
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Take over a better labelling that another method found: it prunes from now on."""
+        self._offer(state, labels)
+        for part in state.parts or []:
+            if not part.closed:
+                part.offer(labels[part.variables])
+
+    def step(self, state: State) -> Progress:
+        if not state.done:
+            self._advance(state)
+        return Progress(labels=state.best, bound=state.bound, done=state.done)
+
+    def _advance(self, state: State) -> None:
+        graph = state.graph
+        if state.network is None:
+            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless))
+            if self.elimination:
+                largest = float(np.log2(self.elimination))
+                around = {i: net.neighbours(i) for i in range(graph.n)}
+                state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), EFFORT)
+        elif state.parts is None and state.order is not None:
+            self._eliminate(state, state.network)
+        elif state.parts is None:
+            eliminate_few(state.network, self.degree, 1 << 16)
+            self._split(state, state.network)
+        else:
+            self._search(state, state.network, state.parts)
+        self._report(state, state.network)
+
+    def _eliminate(self, state: State, net: Network) -> None:
+        """Some eliminations of a complete order; labels come back after the last one."""
+        assert state.order is not None
+        work = 0
+        while state.order and work < WORK // 8:
+            i = state.order.pop(0)
+            work += 1000 + net.cards[i] * int(np.prod([net.cards[j] for j in net.neighbours(i)], dtype=np.float64))
+            net.eliminate(i)
+        if not state.order:
+            state.parts = []
+
+    def _split(self, state: State, net: Network) -> None:
+        feasible = state.best_energy <= state.graph.hard_threshold
+        state.parts = []
+        apart = components(net)
+        if not net.whole:
+            net.grain = max(1, net.grain // max(1, len(apart)))
+        for variables in apart:
+            labels = state.best[np.array(variables)] if feasible else None
+            state.parts.append(Component(net, variables, net.upper - net.constant, labels))
+        state.found = [part.best for part in state.parts]
+
+    def _search(self, state: State, net: Network, parts: list[Component]) -> None:
+        """One slice of the next component that is open."""
+        for _ in parts:
+            part = parts[state.turn % len(parts)]
+            state.turn += 1
+            if not part.closed:
+                part.step(WORK)
+                return
+
+    def _report(self, state: State, net: Network) -> None:
+        parts = state.parts
+        if parts is None:
+            state.bound = max(state.bound, net.bound(0))
+            return
+        state.bound = max(state.bound, net.bound(sum(part.bound for part in parts)))
+        state.done = all(part.closed for part in parts)
+        found = [part.best for part in parts]
+        if found != state.found or state.done:
+            state.found = found
+            labels = np.zeros(state.graph.n, dtype=np.int64)
+            for part in parts:
+                mine = part.labels
+                if mine is None:
+                    return
+                labels[part.variables] = mine
+            net.complete(labels)
+            self._offer(state, labels)
+
+    def finish(self, state: State) -> Final:
+        return Final(labels=state.best, bound=state.bound, state=state, note=self._story(state))
+
+    def _story(self, state: State) -> str:
+        net, parts = state.network, state.parts
+        if net is None:
+            return ""
+        if state.order is not None:
+            return f"bucket elimination, {len(net.choices)} of {state.graph.n} variables"
+        story = f"{len(net.choices)} variables eliminated"
+        if parts:
+            nodes = sum(part.nodes for part in parts)
+            story += f", {len(parts)} component{'s' * (len(parts) > 1)}, {nodes} nodes"
+        return story

@@ -1,0 +1,328 @@
+"""Kernels on the region graph: reparametrised tables, messages, sweeps, rounding, and the certificate.
+
+Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).
+
+The kernels are lean (see runtime/compiled.py): neither they nor the factor kernels they call allocate anything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tightmap.energy.certificate import UNIT, certify
+from tightmap.factors.kernels import minmarg
+from tightmap.factors.tabulate import DENSE, POTTS, tabulate
+from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.runtime.compiled import lean
+from tightmap.runtime.pace import EVER, LOOK, end_of, late
+from tightmap.solvers.regions.cluster_kernels import (
+    restricted_square,
+    restricted_triplet,
+    square_marginal,
+    triplet_marginal,
+)
+from tightmap.solvers.regions.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
+
+BLOCK = 512  # minima of so many regions are added up to one partial sum of a bound
+FORWARD, BACKWARD, AHEAD, BACK, BOUND = 0, 1, 2, 3, 4  # actions of ``work``
+
+
+class Buffers(NamedTuple):
+    table: FloatArray  # of a region
+    vector: FloatArray  # a message
+    work: FloatArray  # of the factor kernels
+    held: FloatArray  # messages of a factor, +inf for labels that are ruled out
+    chosen: IntArray  # table indices, or starts of messages
+
+
+def make_buffers(regions: Regions) -> Buffers:
+    largest = max(regions.vector, regions.scratch)
+    table = max(regions.table + LARGEST_ARITY, 7 * largest)  # a square needs room for its six pairs and two rows
+    order, labels = regions.graph.order, regions.graph.max_labels
+    return Buffers(
+        np.empty(table),
+        np.empty(largest),
+        np.empty(largest),
+        np.empty(order * labels),
+        np.empty(max(regions.table, order), dtype=np.int64),
+    )
+
+
+@lean
+def fill(g, d, r, neg, skip, table):
+    """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
+    size = d.size[r]
+    mode = d.mode[r]
+    if mode == NODE:
+        o = g.offset[r]
+        for x in range(size):
+            table[x] = g.unary[o + x]
+    elif mode == TABLE:
+        f = r - len(g.cards)
+        w = g.weight[f]
+        if g.kind[f] == POTTS:  # the two most frequent kinds are written out: a call takes as long as sixteen entries
+            c = g.cards[g.scope[g.scope_start[f] + 1]]
+            for x in range(size):
+                table[x] = w
+            for x in range(0, min(size, c * c), c + 1):
+                table[x] = 0.0
+        elif g.kind[f] == DENSE:
+            t = g.param[f]
+            for x in range(size):
+                table[x] = w * g.params[t + x]
+        else:
+            tabulate(g, f, table)
+    else:
+        for x in range(size):
+            table[x] = 0.0
+    for k in range(d.in_start[r], d.in_start[r + 1]):
+        a = d.at[d.in_edge[k]]
+        for x in range(size):
+            table[x] -= neg[a + x]
+    first = d.out_start[r]
+    if d.scope_start[r + 1] - d.scope_start[r] == 2:  # a pair sends to its two variables: rows and columns
+        c = d.size[d.target[first + 1]]
+        if skip != first:
+            a = d.at[first]
+            for s in range(d.size[d.target[first]]):
+                v = neg[a + s]
+                for t in range(s * c, s * c + c):
+                    table[t] += v
+        if skip != first + 1:
+            a = d.at[first + 1]
+            for s in range(0, size, c):
+                for t in range(c):
+                    table[s + t] += neg[a + t]
+        return
+    for e in range(first, d.out_start[r + 1]):
+        if e != skip:
+            own = neg[d.at[e] :]
+            m = d.map_at[e]
+            for x in range(size):
+                table[x] += own[d.maps[m + x]]
+
+
+@lean
+def _agreeing(g, d, r, labels, chosen):
+    """Indices of the entries of the table of region r that agree with the labels chosen so far; returns how many."""
+    count = 1
+    chosen[0] = 0
+    for p in range(d.scope_start[r], d.scope_start[r + 1]):
+        i = d.scope[p]
+        c = g.cards[i]
+        if labels[i] >= 0:
+            for k in range(count):
+                chosen[k] = chosen[k] * c + labels[i]
+        else:
+            for k in range(count - 1, -1, -1):  # from the end: the c copies of an entry land behind all unread ones
+                x = chosen[k] * c
+                for s in range(c):
+                    chosen[k * c + s] = x + s
+            count *= c
+    return count
+
+
+@lean
+def marginal(g, d, e, neg, labels, restricted, buffers):
+    """Min-marginal of the source of edge e on its target, without the message of e itself, into buffers.vector.
+
+    ``restricted``: over the labellings that agree with the labels chosen so far (those >= 0); +inf where there is none.
+    """
+    r = d.source[e]
+    mode = d.mode[r]
+    out = buffers.vector
+    if mode == STRUCT:
+        first = d.out_start[r]
+        h = neg
+        starts = d.at[first : d.out_start[r + 1]]
+        if restricted:
+            h = buffers.held
+            starts = buffers.chosen
+            at = 0
+            for p in range(d.out_start[r + 1] - first):
+                i = d.target[first + p]
+                starts[p] = at
+                for s in range(g.cards[i]):
+                    free = labels[i] < 0 or labels[i] == s
+                    h[at + s] = neg[d.at[first + p] + s] if free else np.inf
+                at += g.cards[i]
+        minmarg(g, r - len(g.cards), e - first, h, starts, out, buffers.work)
+    elif mode == TRIPLET:
+        if restricted:
+            restricted_triplet(g, d, e, neg, labels, out)
+        else:
+            triplet_marginal(g, d, e, neg, out, buffers.table)
+    elif mode == SQUARE:
+        if restricted:
+            restricted_square(g, d, e, neg, labels, out, buffers.table)
+        else:
+            square_marginal(g, d, e, neg, out, buffers.table)
+    else:
+        table = buffers.table
+        fill(g, d, r, neg, e, table)
+        ny = d.size[d.target[e]]
+        nx = d.size[r]
+        m = d.map_at[e]
+        if restricted:
+            for y in range(ny):
+                out[y] = np.inf
+            for k in range(_agreeing(g, d, r, labels, buffers.chosen)):
+                x = buffers.chosen[k]
+                y = d.maps[m + x]
+                out[y] = min(out[y], table[x])
+            return
+        m += nx
+        for y in range(ny):
+            out[y] = table[d.maps[m + y]]
+        for j in range(m + ny, m + nx, ny):
+            for y in range(ny):
+                v = table[d.maps[j + y]]
+                out[y] = v if v < out[y] else out[y]
+
+
+@lean
+def _largest(values, a, size):
+    v = 0.0
+    for x in range(a, a + size):
+        v = max(v, abs(values[x]))
+    return v
+
+
+@lean
+def effort(g, d, r):
+    """About how many nanoseconds a message of region r takes."""
+    if d.mode[r] != STRUCT:
+        return 1.0 + d.size[r] * (d.out_start[r + 1] - d.out_start[r])
+    entries = 1.0
+    for p in range(d.scope_start[r], d.scope_start[r + 1]):
+        entries *= g.cards[d.scope[p]]
+    return entries
+
+
+@lean
+def work(g, d, neg, action, labels, low, error, begin, end, buffers, left):
+    """One piece of one of the passes over a region graph (in one function, since compiling is what takes time).
+
+    Returns where it is: at the end, or where time was up.
+
+    FORWARD, BACKWARD  sweep positions begin..end of the sequence; a backward pass adds the bound up in low[0]
+    AHEAD, BACK        round: label variables in the order of a sweep, each the best given those before it.  Regions
+                       with labelled variables send restricted messages; ``neg`` is a copy that is overwritten,
+                       ``labels`` is -1 where nothing is chosen yet
+    BOUND              add up the minima of regions begin..end in low and error, for the certificate
+    """
+    vector, theta = buffers.vector, buffers.table
+    rounding = action == AHEAD or action == BACK
+    until = end_of(left)
+    spent = 0.0
+    for q in range(begin, end):
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                return q
+        if action == BOUND:
+            b = q
+        elif action == FORWARD or action == AHEAD:
+            b = d.sequence[q]
+        else:
+            b = d.sequence[len(d.sequence) - 1 - q]
+        size = d.size[b]
+        first = d.out_start[b]
+        remaining = d.weight_backward[b]
+        # in a pass, the messages that enter b; for the bound of a region without a table, one that leaves it
+        edges = d.in_start[b + 1] - d.in_start[b]
+        if action == BOUND:
+            edges = 1 if size == 0 else 0
+        for k in range(edges):
+            e = first if action == BOUND else d.in_edge[d.in_start[b] + k]
+            if action == FORWARD:
+                needed = d.backward[e] == 1
+            elif action == BACKWARD:
+                needed = d.forward[e] == 1 or d.counted[e] == 1
+                remaining -= d.backward[e]
+            elif rounding:
+                needed = False
+                r = d.source[e]
+                for p in range(d.scope_start[r], d.scope_start[r + 1]):
+                    needed |= labels[d.scope[p]] >= 0
+            else:
+                needed = True
+            if not needed:
+                continue
+            spent += effort(g, d, d.source[e])
+            marginal(g, d, e, neg, labels, rounding, buffers)
+            a = d.at[e]
+            least = np.inf
+            if action == BOUND:
+                for y in range(d.size[d.target[e]]):
+                    least = min(least, vector[y] + neg[a + y])
+                theta[0] = least
+                continue
+            for y in range(size):
+                least = min(least, vector[y])
+            for y in range(size):  # when rounding, entries that disagree with the labels are never read again
+                neg[a + y] = least - vector[y] if vector[y] < np.inf else 0.0
+            if action == BACKWARD and d.counted[e]:
+                low[0] += least
+        if size > 0:
+            fill(g, d, b, neg, -1, theta)
+        best = 0
+        for x in range(1, size):
+            if theta[x] < theta[best]:
+                best = x
+        if rounding:
+            if d.mode[b] == NODE:
+                labels[b] = best
+        elif action == BOUND:
+            magnitude = abs(theta[best])
+            terms = 10.0  # 8 for products inside the factor kernels, 2 for the sum
+            if b < len(g.cards):
+                magnitude += _largest(g.unary, g.offset[b], size)
+            for k in range(d.in_start[b], d.in_start[b + 1]):
+                magnitude += _largest(neg, d.at[d.in_edge[k]], size)
+                terms += 1.0
+            for e in range(first, d.out_start[b + 1]):
+                magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
+                terms += 1.0
+            # the cost of b itself at the minimum is |minimum| plus messages at most
+            low[b // BLOCK] += theta[best]
+            error[b // BLOCK] += UNIT * (2.0 * terms * magnitude + BLOCK * abs(theta[best]))
+        else:
+            share = 1.0 / (d.weight_forward[b] if action == FORWARD else d.weight_backward[b])
+            if action == BACKWARD and d.region_counted[b]:
+                low[0] += remaining * share * theta[best]
+            for k in range(d.in_start[b], d.in_start[b + 1]):
+                e = d.in_edge[k]
+                if d.forward[e] if action == FORWARD else d.backward[e]:
+                    a = d.at[e]
+                    for x in range(size):
+                        neg[a + x] += share * theta[x]
+        spent += 20.0 + size * (1.0 + edges)
+    return end
+
+
+@lean
+def reparametrised(g, d, neg, regions, start, out, buffer):
+    """out[start[k]:] = reparametrised table of regions[k]; ``buffer`` is scratch for one table."""
+    for k in range(len(regions)):
+        fill(g, d, regions[k], neg, -1, buffer)
+        for x in range(d.size[regions[k]]):
+            out[start[k] + x] = buffer[x]
+
+
+def certified_bound(regions: Regions, neg: FloatArray, left: float = EVER) -> tuple[float, float]:
+    """The certified lower bound of the messages of a region graph; and its raw value, before allowances.
+
+    Both are -inf when time is up before they are known.
+    """
+    graph, d = regions.graph, regions.dag
+    count = (len(d.mode) + BLOCK - 1) // BLOCK
+    low, error, nothing = np.zeros(count), np.zeros(count), np.zeros(0, dtype=np.int64)
+    count = len(d.mode)
+    if work(graph.arrays, d, neg, BOUND, nothing, low, error, 0, count, make_buffers(regions), left) < count:
+        return -math.inf, -math.inf
+    raw = math.fsum((graph.constant, *low.tolist()))
+    return certify(graph, raw, math.fsum(error.tolist())), raw

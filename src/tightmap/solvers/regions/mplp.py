@@ -1,0 +1,150 @@
+"""MPLP and MPLP-C: max-product linear programming, and its tightening by clusters (Globerson and Jaakkola 2007; Sontag
+et al. 2008, 2012).
+
+    maximise over messages m   sum_i min b_i + sum_A min [theta_A - sum_j m_{A->j}],     b_i = theta_i + sum_A m_{A->i}
+
+MPLP ascends this dual of the linear relaxation block by block: a factor A takes the beliefs of its variables and gives
+them back in equal shares.  For all variables j of A at once,
+
+    u_j = b_j - m_{A->j},     t(x_A) = theta_A(x_A) + sum_j u_j(x_j)
+    b_j <- (1 / |A|) min over the other variables of A of t,     m_{A->j} <- b_j - u_j
+
+The bound never falls; it is that of the local polytope at best, and coordinate ascent may stop below it.
+
+MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets of pairs, by
+
+    gain(i, j, k) = min_x (b_ij + b_ik + b_jk) - min b_ij - min b_ik - min b_jk >= 0     (tighten.py),
+
+and where there are none left frustrated cycles, triangulated; until the bound meets the energy.  The clusters cost
+nothing themselves and send messages to their pairs by the same update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
+from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context
+from tightmap.moves.orders import node_order
+from tightmap.runtime.pace import TimeUp
+from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.regions.mplp_run import MplpRun
+from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
+from tightmap.solvers.regions.srmp import SrmpRun
+
+EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
+
+
+@dataclass
+class State:
+    run: Run | None  # None when the time limit left no room to begin
+    work: Iterator[Progress | None]
+
+
+def _check(name: str, rounding: int, tolerance: float) -> None:
+    if rounding < 1:
+        raise OptionError(f"{name}: rounding must be at least 1, got {rounding}")
+    if not tolerance >= 0.0:
+        raise OptionError(f"{name}: tolerance must be at least 0, got {tolerance}")
+
+
+@dataclass(frozen=True)
+class MPLP(Solver):
+    """Options of MPLP.
+
+    rounding   a labelling is rounded (and the bound computed) every so many iterations
+    polish     coordinate descent from every rounding
+    tolerance  stop when 10 iterations raise the bound by less than this, relative to the bound
+    """
+
+    rounding: int = 5
+    polish: bool = True
+    tolerance: float = 1e-8
+
+    name: ClassVar[str] = "mplp"
+    summary: ClassVar[str] = "max-product linear programming: block ascent of the linear relaxation, certified bounds"
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
+
+    def __post_init__(self) -> None:
+        _check("mplp", self.rounding, self.tolerance)
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        try:
+            run = MplpRun(build_regions(graph, "minimal", context=context), context)
+            run.accept(init)
+        except TimeUp:
+            return State(None, iter(()))
+        return State(run, iterate(run, Pace(self.rounding, self.polish, self.tolerance, EARLY), last=True))
+
+    def step(self, state: State) -> Progress:
+        return advance(state.work)
+
+    def finish(self, state: State) -> Final:
+        return Final() if state.run is None else state.run.final()
+
+
+@dataclass(frozen=True)
+class MPLPC(Solver):
+    """Options of MPLP-C.
+
+    clusters   "all": triplets while they promise a gain, then frustrated cycles; or only "triplets" or "cycles"
+    updates    "mplp" (block updates, as in the original) or "srmp" (sequential passes; may stall earlier)
+    first      iterations before the first clusters, at most
+    inner      iterations between two rounds of clusters, at most
+    per_round  clusters added in a round; 0: a tenth of the number of pairs, between 20 and 2000
+    rounding   a labelling is rounded every so many iterations
+    polish     coordinate descent from every rounding
+    tolerance  stop when no cluster is left and 10 iterations raise the bound by less than this, relative to the bound
+    """
+
+    clusters: str = "all"
+    updates: str = "mplp"
+    first: int = 1000
+    inner: int = 20
+    per_round: int = 0
+    rounding: int = 5
+    polish: bool = True
+    tolerance: float = 1e-8
+
+    name: ClassVar[str] = "mplp-c"
+    summary: ClassVar[str] = "message passing that adds triplets and frustrated cycles until the bound meets the energy"
+    capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
+
+    def __post_init__(self) -> None:
+        _check("mplp-c", self.rounding, self.tolerance)
+        if self.clusters not in ("all", "triplets", "cycles"):
+            raise OptionError(f"mplp-c: clusters must be 'all', 'triplets' or 'cycles', got {self.clusters!r}")
+        if self.updates not in ("srmp", "mplp"):
+            raise OptionError(f"mplp-c: updates must be 'srmp' or 'mplp', got {self.updates!r}")
+        if self.first < 1 or self.inner < 1 or self.per_round < 0:
+            raise OptionError("mplp-c: first and inner must be at least 1, per_round at least 0")
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        make = SrmpRun if self.updates == "srmp" else MplpRun
+        try:
+            run = make(build_regions(graph, "full", (), node_order(graph, "index"), context), context)
+            run.accept(init)
+        except TimeUp:
+            return State(None, iter(()))
+        pace = Pace(self.rounding, self.polish, self.tolerance, EARLY)
+        return State(run, tighten(run, pace, self.clusters, self.first, self.inner, self.per_round))
+
+    def step(self, state: State) -> Progress:
+        return advance(state.work)
+
+    def finish(self, state: State) -> Final:
+        return Final() if state.run is None else state.run.final()

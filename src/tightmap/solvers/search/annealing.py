@@ -1,0 +1,197 @@
+"""Simulated annealing of single labels with kept costs: the plain method, fast enough to be a strong one.
+
+    propose a random other label s for variable i;   d = E(x with x_i = s) - E(x)
+    x_i <- s with probability min(1, exp(-d / T)) (Metropolis);   T falls by a constant factor from sweep to sweep
+
+A sweep proposes, for every variable, as many random labels as it has others.  The costs of all labels are kept up to
+date (moves/kept_costs.py), so that a proposal that is refused, at low temperatures nearly every one, costs a few
+nanoseconds whatever the order and the degree.
+
+A cycle cools geometrically to a twentieth of its first temperature, ends with descent, and is fused region by region
+into the best labelling (moves/components.py).  Cycles become longer and longer, so that the time there is decides how
+slowly the last one cools; their first temperatures go round a few multiples of the typical cost of changing one label,
+the hot ones from where the last cycle ended, the gentle ones around the best labelling.
+
+Any order, any kind of factor.  Best on dense or irregular models with many local minima: spin glasses in three
+dimensions, colouring, weighted CSP, MaxSAT.  There is no bound; ``auto`` adds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tightmap.energy.energies import energy, unary_argmin
+from tightmap.errors import OptionError
+from tightmap.graph.graph import Graph
+from tightmap.moves.components import component_fusion
+from tightmap.moves.context import Context, Labels, Vector
+from tightmap.moves.coordinate_descent import initial_costs, local_minimum
+from tightmap.moves.kept_costs import change_label
+from tightmap.runtime.compiled import lean
+from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
+from tightmap.runtime.random_numbers import start_state, uniform
+from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.search.forest_annealing import typical_change
+
+WORK = 3_000_000  # about so many proposals make one iteration
+HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of changing one label
+GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
+COLD = 0.05  # last temperature of a cycle, relative to its first
+GROWTH = 1.3  # every cycle has so many times the sweeps of the one before
+
+
+@lean
+def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, first, random, left):
+    """``sweeps`` sweeps, the first one from variable ``first`` on; value = [energy now, lowest at the end of a sweep].
+
+    Returns the temperature, the sweeps that are left, and the variable to go on with when time was up.
+    """
+    until = end_of(left)
+    work = 0
+    for sweep in range(sweeps):
+        for i in range(first, len(g.cards)):
+            if work > LOOK:
+                work = 0
+                if late(until):
+                    return temperature, sweeps - sweep, i
+            o = g.offset[i]
+            others = g.cards[i] - 1
+            work += 8 * others
+            for _ in range(others):
+                s = int(uniform(random) * others)
+                now = labels[i]
+                if s >= now:
+                    s += 1
+                d = cost[o + s] - cost[o + now]
+                if d <= 0.0 or (d < 20.0 * temperature and uniform(random) < np.exp(-d / temperature)):
+                    change_label(g, labels, cost, i, s)
+                    value[0] += d
+                    work += 20 * (others + 1) * (g.adj_start[i + 1] - g.adj_start[i])
+        first = 0
+        if value[0] < value[1]:
+            value[1] = value[0]
+            for i in range(len(labels)):
+                best[i] = labels[i]
+        temperature *= rate
+    return temperature, 0, 0
+
+
+@dataclass
+class State:
+    graph: Graph
+    context: Context
+    random: np.ndarray
+    hot: float  # typical cost of changing one label, the unit of temperatures
+    labels: Labels
+    cost: Vector
+    walk: Labels  # the best labelling of the present cycle
+    value: Vector  # energy of the present labels, lowest energy at the end of a sweep of this cycle
+    best: Labels
+    best_energy: float
+    cycle: int = -1
+    left: int = 0  # sweeps that are left of the present cycle
+    sweeps: int = 0  # of the present cycle, those that were made included
+    chunk: int = 0  # sweeps that are left of the present iteration
+    variable: int = 0  # where the present sweep goes on
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True)
+class Annealing(Solver):
+    """Options of simulated annealing.
+
+    cycles       how often to cool
+    sweeps       of the first cycle; every further one is longer by a third
+    temperature  factor on all temperatures
+    """
+
+    cycles: int = 24
+    sweeps: int = 50
+    temperature: float = 1.0
+
+    name: ClassVar[str] = "annealing"
+    summary: ClassVar[str] = "simulated annealing of single labels with kept costs; dense and irregular models"
+    capabilities: ClassVar[Capabilities] = Capabilities(random=True)
+
+    def __post_init__(self) -> None:
+        if self.cycles < 1 or self.sweeps < 1 or not self.temperature > 0.0:
+            raise OptionError("annealing: cycles and sweeps must be at least 1, temperature positive")
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
+        labels = local_minimum(graph, labels, context)
+        hot = self.temperature * typical_change(graph, labels)
+        cost = np.empty(len(graph.arrays.unary))
+        value = energy(graph, labels)
+        state = State(
+            graph,
+            context,
+            start_state(context.seed),
+            hot,
+            labels.copy(),
+            cost,
+            labels.copy(),
+            np.zeros(2),
+            labels,
+            value,
+        )
+        self._next_cycle(state)
+        return state
+
+    def _next_cycle(self, state: State) -> None:
+        state.cycle += 1
+        heat = HEATS[state.cycle % len(HEATS)]
+        if heat <= GENTLE:
+            state.labels = state.best.copy()
+        state.walk = state.labels.copy()
+        initial_costs(state.graph.arrays, state.labels, state.cost)  # afresh: rounding errors have added up
+        state.value[0] = energy(state.graph, state.labels)
+        state.value[1] = np.inf
+        state.temperature = heat * state.hot
+        state.sweeps = state.left = int(min(1e9, self.sweeps * GROWTH ** min(state.cycle, 60)))
+
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Take a labelling that another method found, when it is better, as the one to improve."""
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels.copy(), value
+
+    def step(self, state: State) -> Progress:
+        """An iteration is about WORK proposals, in slices of time: where these end changes nothing."""
+        graph = state.graph
+        if state.chunk == 0:
+            state.chunk = max(1, min(state.left, WORK // len(graph.arrays.unary)))
+        rate = COLD ** (1.0 / state.sweeps)
+        before = state.chunk
+        state.temperature, state.chunk, state.variable = metropolis(
+            graph.arrays, state.labels, state.cost, state.walk, state.value, state.temperature, rate, before,
+            state.variable, state.random, time_left(state.context, SLICE),
+        )  # fmt: skip
+        state.left -= before - state.chunk
+        info = {"temperature": state.temperature}
+        if state.chunk > 0:
+            return Progress(iterations=0, info=info, pending=True)
+        improved = None
+        if state.left == 0:
+            improved = self._absorb(state)
+            self._next_cycle(state)
+        return Progress(improved, done=state.cycle >= self.cycles, info=info, pending=state.left < state.sweeps)
+
+    def _absorb(self, state: State) -> Labels | None:
+        """Improve the best labelling with what the present cycle found; the new one, if it did."""
+        found = local_minimum(state.graph, state.walk, state.context)
+        labels = state.best.copy()
+        component_fusion(state.graph.arrays, labels, found)
+        value = energy(state.graph, labels)
+        if value < state.best_energy:
+            state.best, state.best_energy = labels, value
+            return state.best
+        return None
+
+    def finish(self, state: State) -> Final:
+        self._absorb(state)
+        return Final(labels=state.best)

@@ -1,0 +1,319 @@
+"""TRW-S sweeps on any pairwise model: any graph, any kinds of factor, ragged label counts, any order of the nodes.
+
+One float64 message per edge (Kolmogorov 2006): the slot of an edge holds the message to its later end after a
+forward pass and to its earlier end after a backward pass.  At node i
+
+    total = theta_i + sum of its slots,    h = gamma_i total - slot,    slot <- min_t [h(t) + theta_ij(t, .)] - delta,
+
+for the edges to later nodes (forward) or to earlier ones (backward).  After a backward pass the reparametrisation
+that moves ``slot`` from every edge to its earlier end and -h to its later end has the bound (grid_bound.py)
+
+    sum over edges of delta + sum_i (1 - gamma_i earlier_i) min total_i,
+
+so that every pass certifies itself.  ``size`` adds up what rounding can amount to: sums of d terms of absolute value
+at most a are wrong by at most d a units, and a message goes through at most 2 labels + 8 more operations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.energy.energies import message_offsets
+from tightmap.factors.difference import difference_minmarg
+from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
+from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
+from tightmap.runtime.simd import LANES, get, pointer, put
+from tightmap.runtime.sync import Crew, publish, wait_for
+from tightmap.solvers.trws.pair_messages import POTTS, QUADRATIC, add_plain_row, add_to, lowest, plain_message
+
+CHUNK = 32  # nodes that are visited before the thread of the next block is told
+
+
+class Sweeper(NamedTuple):
+    """The order of the nodes and everything that depends on it, and the messages."""
+
+    order: npt.NDArray[np.int64]  # (n,) nodes in the order of the forward pass
+    later: npt.NDArray[np.uint8]  # per entry of adj_factor: the other end comes later
+    gamma: FloatArray  # (n,)
+    earlier: npt.NDArray[np.int64]  # (n,) number of earlier neighbours
+    start: IntArray  # (m + 1,) slot of edge f is messages[start[f]:], as long as its larger end
+    messages: FloatArray
+    scratch: int
+    block: int  # chunks of nodes per block; neighbours are in the same block or in the next one
+    need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
+
+
+def _plan(n: int, before: IntArray, after: IntArray) -> tuple[int, npt.NDArray[np.int64]]:
+    """Blocks for threads that follow one another, from the positions of the ends of all edges (before < after).
+
+    A chunk waits for the last chunk of the block before that holds a neighbour.  With a wide graph there is one block.
+    """
+    chunks = -(-n // CHUNK)
+    reach = int((after - before).max(initial=1))
+    block = max(1, -(-reach // CHUNK))
+    need = np.zeros((2, chunks), dtype=np.int64)
+    for towards, first, last in ((1, before, after), (0, n - 1 - after, n - 1 - before)):
+        own, other = last // CHUNK, first // CHUNK
+        outside = own // block > other // block
+        np.maximum.at(need[towards], own[outside], other[outside] % block + 1)
+    return block, need
+
+
+def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
+    g = graph.arrays
+    rank = np.empty(graph.n, dtype=np.int64)
+    rank[order] = np.arange(graph.n)
+    ends = graph.edges.astype(np.int64)
+    owner = np.repeat(np.arange(graph.n), np.diff(g.adj_start))
+    other = ends[g.adj_factor, 1 - g.adj_pos.astype(np.int64)]
+    later = rank[other] > rank[owner]
+    after = np.bincount(owner, weights=later, minlength=graph.n).astype(np.int64)
+    before = np.diff(g.adj_start) - after
+    places = np.sort(rank[ends], axis=1)
+    block, need = _plan(graph.n, places[:, 0], places[:, 1])
+    start = np.concatenate(([0], np.cumsum(g.cards[ends].max(axis=1).astype(np.int64))))
+    return Sweeper(
+        np.ascontiguousarray(order, dtype=np.int64),
+        later.astype(np.uint8),
+        1.0 / np.maximum(1, np.maximum(after, before)),
+        before,
+        start,
+        np.zeros(int(start[-1])),
+        workspace(g),
+        block,
+        need,
+    )
+
+
+def _make(EXOTIC):
+    """The pass for Potts, dense, linear and quadratic factors, or with the kernels of every other kind as well.
+
+    Compiling those takes longer than solving most models, and few pairwise models need them.
+    """
+
+    @compiled
+    def half_sweep(g, sweeper, towards, labels, rounding, sums, left, thread, threads, progress):
+        """One thread's share of a pass, forward (towards = 1) or backward (0); sums [chunk] get energy, bound and size.
+
+        With rounding, a node first takes its best label given the neighbours labelled before it and the messages of the
+        others.  Arrays are read through pointers: see simd.pointer.  When time is up, what is left to do is passed over
+        and the sums say so: the energy is infinite.
+        """
+        until = end_of(left)
+        spent = 0.0
+        hurried = False
+        # scratch vectors as arrays, for the kernels that take arrays, and as pointers
+        widest = max(g.cards.max(), LANES)
+        h_array, out_array, work = np.empty(widest), np.empty(widest), np.empty(sweeper.scratch)
+        total_array, zeros = np.empty(widest), np.zeros(2, np.int64)
+        total, h, out = pointer(total_array), pointer(h_array), pointer(out_array)
+        messages, unary, params = pointer(sweeper.messages), pointer(g.unary), pointer(g.params)
+        cards, offset, adj_start = pointer(g.cards), pointer(g.offset), pointer(g.adj_start)
+        adj_factor, adj_pos, later = pointer(g.adj_factor), pointer(g.adj_pos), pointer(sweeper.later)
+        kinds, scope, weight, param = pointer(g.kind), pointer(g.scope), pointer(g.weight), pointer(g.param)
+        start, order, x = pointer(sweeper.start), pointer(sweeper.order), pointer(labels)
+        gammas, earliers = pointer(sweeper.gamma), pointer(sweeper.earlier)
+        n = len(sweeper.order)
+        need = pointer(sweeper.need[towards])
+        chunks = (n + CHUNK - 1) // CHUNK
+        for chunk in range(thread * sweeper.block, chunks):
+            b = chunk // sweeper.block
+            if b % threads != thread:
+                continue
+            if threads > 1 and get(need, chunk) > 0 and not wait_for(progress, 8 * (b - 1), get(need, chunk)):
+                return
+            energy = 0.0
+            bound = 0.0
+            size = 0.0
+            for k in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
+                i = get(order, k if towards == 1 else n - 1 - k)
+                c = np.int64(get(cards, i))
+                o = get(offset, i)
+                begin, end = get(adj_start, i), get(adj_start, i + 1)
+                if spent > LOOK:
+                    spent = 0.0
+                    hurried = hurried or late(until)
+                if hurried:
+                    energy = np.inf
+                    break
+                if rounding:
+                    for s in range(c):
+                        put(out, s, get(unary, o + s))
+                        put(h, s, 0.0)
+                    for a in range(begin, end):
+                        f = np.int64(get(adj_factor, a))
+                        if get(later, a) == towards:
+                            add_to(h, messages, get(start, f), c)
+                        else:
+                            kind, p = get(kinds, f), np.int64(get(adj_pos, a))
+                            if not EXOTIC or kind <= QUADRATIC:
+                                j = get(scope, 2 * f + 1 - p)
+                                w, d = get(weight, f), np.int64(get(cards, j))
+                                add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
+                            else:
+                                add_slice(g, int(g.adj_factor[a]), int(g.adj_pos[a]), labels, out_array, 1.0)
+                    best = 0
+                    low = np.inf
+                    for s in range(c):
+                        v = get(h, s) + get(out, s)
+                        if v < low:
+                            low = v
+                            best = s
+                    put(x, i, best)
+                    energy += get(out, best)
+                largest = 0.0
+                for s in range(c):
+                    u = get(unary, o + s)
+                    put(total, s, u)
+                    u = abs(u)
+                    largest = u if u > largest else largest
+                for a in range(begin, end):
+                    largest += add_to(total, messages, get(start, get(adj_factor, a)), c)
+                gamma = get(gammas, i)
+                if towards == 0:
+                    low = lowest(total, c)
+                    earlier = get(earliers, i)
+                    if earlier * gamma != 1.0:  # the part of the sum that stays at the node
+                        bound += (1.0 - gamma * earlier) * low
+                    size += 4.0 * (end - begin + 2) * largest + abs(low)
+                for a in range(begin, end):
+                    if get(later, a) != towards:
+                        continue
+                    f = np.int64(get(adj_factor, a))
+                    p = np.int64(get(adj_pos, a))
+                    kind = get(kinds, f)
+                    base = get(start, f)
+                    d = np.int64(get(cards, get(scope, 2 * f + 1 - p)))
+                    spent += 20.0 + c * d
+                    for s in range(c):
+                        put(h, s, gamma * get(total, s) - get(messages, base + s))
+                    if kind <= POTTS:
+                        plain_message(kind, p, params, get(param, f), get(weight, f), h, c, d, out)
+                    elif not EXOTIC or kind <= QUADRATIC:
+                        w, limit = get(weight, f), get(params, get(param, f))
+                        difference_minmarg(d, c, w, kind == QUADRATIC, limit, h_array, 0, out_array, work)
+                    else:
+                        minmarg(g, f, 1 - p, h_array, zeros, out_array, work)
+                    delta = lowest(out, d)
+                    peak = 0.0
+                    for t in range(d):
+                        v = get(out, t) - delta
+                        put(messages, base + t, v)
+                        peak = v if v > peak else peak
+                    bound += delta
+                    size += (8.0 + 2.0 * c) * (2.0 * largest + abs(delta) + peak)
+            sums[chunk, 0] = energy
+            sums[chunk, 1] = bound
+            sums[chunk, 2] = size
+            if threads > 1:
+                publish(progress, 8 * b, chunk % sweeper.block + 1)
+
+    return half_sweep
+
+
+_plain, _exotic = _make(False), _make(True)
+
+
+def half_sweep(
+    graph: Graph,
+    sweeper: Sweeper,
+    crew: Crew,
+    forward: bool,
+    labels: npt.NDArray[np.int64],
+    rounding: bool,
+    left: float = EVER,
+) -> tuple[float, float, float]:
+    """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant).
+
+    TimeUp after so many seconds; some messages are then of this pass, the others of the one before.
+    """
+    kernel = _exotic if graph.arrays.kind.max(initial=0) > QUADRATIC else _plain
+    sums = np.zeros((sweeper.need.shape[1], 3))
+    crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums, left)
+    if np.isinf(sums[:, 0]).any():
+        raise TimeUp
+    energy, bound, size = (math.fsum(column) for column in sums.T.tolist())
+    return energy, bound, size
+
+
+def blocks(sweeper: Sweeper) -> int:
+    """How many blocks there are: threads in excess of half of them would only wait."""
+    return -(-sweeper.need.shape[1] // sweeper.block)
+
+
+@compiled
+def _expand(g, sweeper, offsets, out):
+    """A forward pass that also writes down the reparametrisation it ends with, in the layout of the certificate."""
+    messages = sweeper.messages
+    widest = g.cards.max()
+    total = np.empty(widest)
+    h = np.empty(widest)
+    m = np.empty(widest)
+    work = np.empty(sweeper.scratch)
+    at = np.zeros(2, np.int64)
+    for i in sweeper.order:
+        c = g.cards[i]
+        load_unary(g, i, total)
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            base = sweeper.start[g.adj_factor[a]]
+            for s in range(c):
+                total[s] += messages[base + s]
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            if sweeper.later[a] == 1:
+                f = int(g.adj_factor[a])
+                p = int(g.adj_pos[a])
+                base = sweeper.start[f]
+                own, theirs = offsets[2 * f + p], offsets[2 * f + 1 - p]
+                for s in range(c):
+                    h[s] = sweeper.gamma[i] * total[s] - messages[base + s]
+                    out[own + s] = -h[s]
+                minmarg(g, f, 1 - p, h, at, m, work)
+                d = g.cards[g.scope[g.scope_start[f] + 1 - p]]
+                delta = m[0]
+                for t in range(1, d):
+                    delta = min(delta, m[t])
+                for t in range(d):
+                    messages[base + t] = m[t] - delta
+                    out[theirs + t] = m[t] - delta
+
+
+def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
+    """Messages of both ends of every edge (energies.message_offsets) after a backward pass; the slots stay."""
+    offsets = message_offsets(graph)
+    out = np.zeros(int(offsets[-1]))
+    _expand(graph.arrays, sweeper._replace(messages=sweeper.messages.copy()), offsets, out)
+    return out
+
+
+@compiled
+def _collapse(g, sweeper, offsets, given):
+    widest = g.cards.max()
+    h = np.empty(widest)
+    m = np.empty(widest)
+    work = np.empty(sweeper.scratch)
+    at = np.zeros(2, np.int64)
+    for i in range(len(g.cards)):
+        for a in range(g.adj_start[i], g.adj_start[i + 1]):
+            if sweeper.later[a] == 1:
+                f = int(g.adj_factor[a])
+                p = int(g.adj_pos[a])
+                d = g.cards[g.scope[g.scope_start[f] + 1 - p]]
+                for t in range(d):
+                    h[t] = -given[offsets[2 * f + 1 - p] + t]
+                minmarg(g, f, p, h, at, m, work)
+                low = m[0]
+                for s in range(1, g.cards[i]):
+                    low = min(low, m[s])
+                for s in range(g.cards[i]):
+                    sweeper.messages[sweeper.start[f] + s] = m[s] - low
+
+
+def collapse_messages(graph: Graph, sweeper: Sweeper, given: FloatArray) -> None:
+    """Fill the slots from messages of both ends: each edge sends to its earlier end, which cannot lower the bound."""
+    _collapse(graph.arrays, sweeper, message_offsets(graph), given)

@@ -1,0 +1,173 @@
+"""OPTIMAL, INFEASIBLE and bounds mean what they say, in whatever unit costs are given and whatever is added to them."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import tightmap as tm
+from tightmap.energy.certificate import Certified, Proof
+from tightmap.energy.energies import energy, trivial_bound
+
+SCALES = [1.0, 1e-9, 1e-12, 3e-300, 5e-322, 1e200, 2.0**-1000]
+
+
+def frustrated(seed, scale=1.0, constant=0.0, hard=False):
+    """Five variables of three labels on a complete graph: the pairwise relaxation is mostly not tight."""
+    rng = np.random.default_rng(seed)
+    unary, tables = rng.normal(size=(5, 3)), rng.normal(size=(10, 3, 3))
+    if scale < 1e-307:  # so small that few bits are left: whole multiples of the smallest number
+        unary, tables = np.rint(4 * unary), np.rint(4 * tables)
+    if hard:
+        tables[rng.random(tables.shape) < 0.2] = np.inf
+    model = tm.Model([3] * 5)
+    model.add_unaries(unary * scale)
+    model.add_factors(list(itertools.combinations(range(5), 2)), tables * scale)
+    model.add_constant(constant)
+    return model
+
+
+def optimum(model):
+    return min(model.energy(np.array(x)) for x in itertools.product(range(3), repeat=5))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("method", ["trws", "exact", "auto"])
+def test_optimal_at_every_scale(method, scale):
+    for seed in range(12):
+        model = frustrated(seed, scale)
+        best = optimum(model)
+        result = tm.solve(model, method, max_iterations=None if method == "exact" else 200)
+        assert result.lower_bound <= best
+        assert result.energy == model.energy(result.labels) >= best
+        if result.status is tm.Status.OPTIMAL:
+            assert result.energy - best <= 1e-12 * abs(best)
+        assert result.status is tm.Status.OPTIMAL or method == "trws"
+
+
+@pytest.mark.parametrize("method", ["trws", "exact"])
+def test_the_same_claims_for_a_model_times_a_power_of_two(method):
+    """A power of two is exact in floating point, so everything but the unit has to be the same."""
+    for seed in range(12):
+        plain = tm.solve(frustrated(seed, 2.0**-10), method, max_iterations=100)
+        tiny = tm.solve(frustrated(seed, 2.0**-900), method, max_iterations=100)
+        assert (plain.status, plain.labels.tolist()) == (tiny.status, tiny.labels.tolist())
+        assert tiny.energy == math.ldexp(plain.energy, -890)
+        assert tiny.lower_bound == math.ldexp(plain.lower_bound, -890)
+
+
+@pytest.mark.parametrize("constant", [1e3, -1e9, 1e15])
+def test_the_same_claims_after_a_constant_was_added(constant):
+    for seed in range(12):
+        plain, moved = (tm.solve(frustrated(seed, 1.0, c), "trws", max_iterations=200) for c in (0.0, constant))
+        assert (plain.status, plain.labels.tolist()) == (moved.status, moved.labels.tolist())
+        assert moved.lower_bound <= optimum(frustrated(seed, 1.0, constant))
+
+
+@pytest.mark.parametrize("method", ["qpbo", "expansion", "swap", "fusion", "admm", "srmp", "mplp", "bcd", "cqp"])
+@pytest.mark.parametrize("scale", [1e-300, 5e-322, 1e200])
+def test_no_method_overflows_at_extreme_scales(method, scale):
+    rng = np.random.default_rng(4)
+    model = tm.Model([2] * 6)
+    model.add_unaries(np.rint(8 * rng.random((6, 2))) * scale)
+    model.add_potts(list(itertools.combinations(range(6), 2)), np.rint(1 + 3 * rng.random(15)) * scale)
+    best = min(model.energy(np.array(x)) for x in itertools.product(range(2), repeat=6))
+    result = tm.solve(model, method, max_iterations=50)
+    assert result.lower_bound <= best <= result.energy < np.inf
+    if result.status is tm.Status.OPTIMAL:
+        assert result.energy == best
+
+
+@pytest.mark.parametrize("power", [-1000, -300, 500])
+def test_every_kind_of_factor_in_another_unit(power):
+    """The canonical form of a model in unusual units has the energies of the model, whatever its factors are."""
+    rng = np.random.default_rng(1)
+    s = 2.0**power
+    model = tm.Model([3, 3, 3, 3])
+    model.add_unaries(rng.normal(size=(4, 3)) * s)
+    model.add_potts([[0, 1]], 2.0 * s)
+    model.add_truncated_linear([[1, 2]], 3.0 * s, 1.5)
+    model.add_truncated_quadratic([[2, 3]], 5.0 * s)
+    model.add_factors([[0, 3]], rng.normal(size=(3, 3)), weights=s)
+    model.add_factors([[1, 3]], rng.normal(size=(3, 3)) * s)
+    model.add_pn_potts([[0, 1, 2]], s, [1.0, 2.0, 3.0], 4.0)
+    model.add_label_patterns([[1, 2, 3]], np.arange(5.0) * s)
+    model.add_sparse([[0, 1, 2, 3]], [[0, 0, 0, 0], [2, 1, 0, 1]], [3.0 * s, -s], 0.5 * s)
+    model.add_second_difference([[0, 1, 2]], [1.0], rng.normal(size=(4, 3)) * s, 2.0 * s)
+    graph = model.graph()
+    assert graph.power != 0
+    for x in itertools.product(range(3), repeat=4):
+        labels = np.array(x)
+        assert graph.user_energy(energy(graph, labels)) == pytest.approx(model.energy(labels), rel=1e-12, abs=1e-13 * s)
+
+
+def test_infeasible_at_every_scale():
+    for scale in (1.0, 1e-12, 1e-300, 1e200):
+        model = tm.Model([2, 2, 2])
+        model.add_unaries(np.arange(6.0).reshape(3, 2) * scale)
+        different = np.array([[np.inf, scale], [scale, np.inf]])
+        model.add_factors([[0, 1], [1, 2], [0, 2]], different)
+        result = tm.solve(model, "exact")
+        assert result.status is tm.Status.INFEASIBLE
+        assert not result.feasible and result.lower_bound == np.inf
+
+
+def test_costs_whose_sum_is_no_number_are_refused():
+    model = tm.Model([2, 2])
+    model.add_unaries(np.full((2, 2), 1.7e308))
+    model.add_potts([[0, 1]], [1e308])
+    with pytest.raises(tm.ModelError, match="too large"):
+        tm.solve(model)
+
+
+def test_large_messages_prove_nothing():
+    """An error bound far above the costs is no reason to call a difference rounding."""
+    model = frustrated(0)
+    graph = model.graph()
+    labels = np.zeros(5, dtype=np.int64)
+    value = energy(graph, labels)
+    assert not Proof(graph).holds(labels, value, Certified(value - 1e-3, error=1.0))
+    assert Proof(graph).holds(labels, value, Certified(value - 1e-15, error=1e-15))
+    assert not Proof(graph).holds(labels, value, Certified(value - 1e-13, error=0.0))
+
+
+def test_all_zero_costs_are_proven_at_once():
+    model = tm.Model([2, 3])
+    model.add_factors([[0, 1]], np.array([[0.0, 0.1, 0.7], [0.2, 0.3, 0.0]]))
+    graph = model.graph()
+    labels = np.zeros(2, dtype=np.int64)
+    assert Proof(graph).holds(labels, energy(graph, labels), trivial_bound(graph))
+
+
+@pytest.mark.parametrize("costs", [[np.inf, 0.0], [0.0, 1.0 - 2e-10]])
+def test_an_exact_zero_is_believed(costs):
+    model = tm.Model([2])
+    model.add_unaries([costs])
+    result = tm.solve(model, "exact")
+    assert (result.status, result.energy, result.lower_bound) == (tm.Status.OPTIMAL, 0.0, 0.0)
+
+
+def test_a_block_that_costs_nothing_beside_subnormal_costs():
+    model = tm.Model([2, 2, 2])
+    model.add_factors([[0, 2]], [[1e-323, 0.0], [0.0, 2e-323]])
+    model.add_factors([[0, 1]], np.zeros((2, 2)))
+    assert tm.solve(model, "bcd").energy == 0.0
+
+
+def test_bounds_in_the_users_units_round_down():
+    model = frustrated(3, 1.0, constant=1e17)
+    graph = model.graph()
+    for bound in np.random.default_rng(0).normal(size=200):
+        from fractions import Fraction
+
+        assert Fraction(graph.user_bound(float(bound))) <= Fraction(float(bound)) + Fraction(graph.shift)
+
+
+def test_certified_bounds_survive_copies():
+    import copy
+    import pickle
+
+    bound = Certified(1.5, 1e-3)
+    for twin in (copy.copy(bound), copy.deepcopy(bound), pickle.loads(pickle.dumps(bound))):
+        assert twin == 1.5 and twin.error == 1e-3
