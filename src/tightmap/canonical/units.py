@@ -55,7 +55,7 @@ def _every(count: int) -> slice:
 
 
 def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
-    """Ranges of the finite unary costs of some variables (a constant for all labels does not count), and the largest."""
+    """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
     out = []
     largest = 0.0
     for begin, end in zip(offset[:-1][rows].tolist(), offset[1:][rows].tolist(), strict=True):
