@@ -113,6 +113,48 @@ def test_infeasible_at_every_scale():
         assert not result.feasible and result.lower_bound == np.inf
 
 
+@pytest.mark.parametrize("method", ["bcd", "exact", "trws"])
+def test_hard_constraints_beside_costs_of_very_different_size(method):
+    """The cost that stands for +inf must not be lost in the rounding of the largest finite cost."""
+    model = tm.Model([2, 1, 2])
+    model.add_unaries([[0.0, 0.0], [0.0], [10.0, 0.0]])
+    model.add_factors([[0, 2]], [[np.inf, 0.0], [-1e-322, 0.0]])
+    model.add_factors([[1, 2]], [[-1e-322, np.inf]])
+    seen = []
+    result = tm.solve(model, method, callback=seen.append)
+    assert (result.feasible, result.energy, result.labels.tolist()) == (True, 10.0, [1, 0, 0])
+    assert all(info.energy == model.energy(info.labels) for info in seen)
+
+
+def test_constants_of_unusual_size_beside_other_costs():
+    model = tm.Model([1, 1, 1])
+    model.add_label_patterns([[1, 0, 2]], [0.0, 0.0, 0.0, 0.0, 4e-323])
+    model.add_unaries([[-1.0]], nodes=[0])
+    assert tm.solve(model, "bcd").energy == -1.0
+    for costs in ([np.inf, 1e300], [1e300, 1e300], [-1e300, -1e300]):
+        model = tm.Model([2])
+        model.add_unaries([costs])
+        result = tm.solve(model, "bcd")
+        assert (result.status, result.energy) == (tm.Status.OPTIMAL, min(costs))
+
+
+def test_large_offsets_of_tables_are_no_reason_to_claim_more():
+    """Differences of 1 beside offsets of 2^40 can be told apart in float64."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(30):
+        model = tm.Model([2] * 6)
+        model.add_unaries(2.0**40 + rng.integers(-4, 4, (6, 2)))
+        model.add_factors(
+            list(itertools.combinations(range(6), 2))[::2], 2.0**40 + rng.integers(-4, 4, (8, 2, 2)).astype(float)
+        )
+        best = min(model.energy(np.array(x)) for x in itertools.product(range(2), repeat=6))
+        result = tm.solve(model, "trbp", max_iterations=30)
+        assert result.lower_bound <= best
+        wrong += result.status is tm.Status.OPTIMAL and result.energy > best
+    assert wrong == 0
+
+
 def test_costs_whose_sum_is_no_number_are_refused():
     model = tm.Model([2, 2])
     model.add_unaries(np.full((2, 2), 1.7e308))

@@ -200,3 +200,12 @@ def test_tables_that_are_too_large_are_refused():
         tm.solve(model, "exact", degree=-1)
     with pytest.raises(tm.OptionError, match="elimination"):
         tm.solve(model, "exact", elimination=-1)
+
+
+@pytest.mark.parametrize("weight", [0.2, -3e-11])
+def test_costs_that_no_better_labelling_has_are_not_taken_for_whole_numbers(weight):
+    """All costs below the distance to the sum of minima are whole, but that distance itself is not."""
+    model = tm.Model([2, 2, 2, 2])
+    model.add_unaries([[-1.0, 0.0], [-3.0, 0.0], [0.0, -2.0], [0.0, -3.0]])
+    model.add_potts([[0, 1]], [weight])
+    assert check(model).energy == brute_force(model)[0]

@@ -6,10 +6,22 @@ import numpy as np
 import pytest
 
 import tightmap as tm
+from problems import grid_model
 from tightmap.canonical import build as canonical
+from tightmap.energy.energies import energy
 from tightmap.factors import kernels
 from tightmap.factors.pattern import bell
 from tightmap.graph.graph import Kind
+from tightmap.moves.context import Context
+from tightmap.moves.coordinate_descent import descend, initial_costs, local_minimum, round_and_descend
+from tightmap.runtime import clock
+from tightmap.runtime.pace import EVER, LOOK, TimeUp, time_left
+from tightmap.solvers.regions.kernels import FORWARD, make_buffers, work
+from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.relaxed.cqp import _difference_sums
+from tightmap.solvers.search.annealing import metropolis
+from tightmap.solvers.search.tabu import walk
+from tightmap.solvers.trws.solver import GeneralEngine
 
 
 def one_pattern(rng, shape, integral):
@@ -86,3 +98,181 @@ def test_lists_of_exceptions_agree_with_tables(shape, hard):
     rng = np.random.default_rng(len(shape))
     for share in (0.1, 0.6, 0.95, 1.0):
         check_kernels(rng, one_list(rng, shape, share, hard))
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_energy_of_lists_of_exceptions(rows):
+    """Few factors are looked up one by one, many in the sorted list."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([4] * 6)
+    keys = rng.permutation(64)[:30]
+    entries = np.stack(np.unravel_index(keys, (4, 4, 4)), axis=1)
+    scopes = np.stack([rng.permutation(6)[:3] for _ in range(rows)])
+    model.add_sparse(scopes, entries, rng.random(30), 0.5, rng.random(rows))
+    tables = model.blocks[0].dense(np.arange(rows), (4, 4, 4))
+    labels = rng.integers(0, 4, 6)
+    expected = [table[tuple(labels[scope])] for scope, table in zip(scopes, tables, strict=True)]
+    np.testing.assert_allclose(model.blocks[0].evaluate(labels), expected)
+    assert model.energy(labels) == pytest.approx(sum(expected))
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4)])
+@pytest.mark.parametrize("power", [1, 2])
+def test_sums_of_differences_without_the_table(shape, power):
+    gap = np.abs(np.subtract.outer(np.arange(shape[0]), np.arange(shape[1]))).astype(float) ** power
+    for limit in (0.5, 3.0, 100.0):
+        rows, columns = _difference_sums(Kind.LINEAR if power == 1 else Kind.QUADRATIC, limit, shape)
+        np.testing.assert_allclose(rows, 0.5 * np.minimum(gap, limit).sum(axis=1))
+        np.testing.assert_allclose(columns, 0.5 * np.minimum(gap, limit).sum(axis=0))
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def large_patterns():
+    """Three factors on nine variables of twelve labels each: five billion labellings."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([12] * 11)
+    model.add_unaries(rng.random((11, 12)))
+    model.add_label_patterns(np.arange(9) + np.arange(3)[:, None], rng.random(bell(9)))
+    return model
+
+
+def large_list():
+    """Exceptions, dear and cheap, among 600 million labellings."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([29] * 7)
+    model.add_unaries(rng.random((7, 29)))
+    keys = np.unique(rng.integers(0, 29**6, 300_000))
+    entries = np.stack(np.unravel_index(keys, (29,) * 6), axis=1)
+    model.add_sparse([range(6), range(1, 7)], entries, rng.random(len(keys)), 0.5)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("method", "build"),
+    [
+        ("srmp", large_patterns),
+        ("mplp", large_patterns),
+        ("trbp", large_patterns),
+        ("admm", large_patterns),
+        ("pgd", large_patterns),
+        ("srmp", large_list),
+        ("admm", large_list),
+    ],
+)
+def test_the_limit_holds_inside_one_large_factor(method, build):
+    model = build()
+    model.graph()
+    begin = clock.now()
+    result = tm.solve(model, method, time_limit=0.4)
+    assert clock.now() - begin < 3.0  # half a second; more than twenty when all labellings were gone through
+    assert np.isfinite(result.energy)
+
+
+def test_a_factor_on_which_no_limit_could_be_kept_is_refused():
+    model = tm.Model([2000] * 3)
+    model.add_second_difference([[0, 1, 2]], [1.0], np.random.default_rng(0).random((3, 2000)), 0.5)
+    for method in ("srmp", "mplp", "mplp-c", "trbp", "admm", "pgd", "fw"):
+        with pytest.raises(tm.ModelError, match=r"2\.4 s for one message .* 8e\+09 labellings"):
+            tm.solve(model, method, time_limit=1.0)
+    assert np.isfinite(tm.solve(model, "sa", time_limit=0.2).energy)
+
+
+def pieces(step):
+    """Call step() until it says that it is through; how often that was."""
+    count = 1
+    while not step():
+        count += 1
+        assert count < 10_000
+    return count
+
+
+def test_interrupted_kernels_do_what_they_do_in_one_go():
+    """Nothing depends on where a kernel is interrupted: with no time left it returns at every look at the clock."""
+    graph = grid_model(np.random.default_rng(0), 30, 30, 12, "dense").graph()
+    g = graph.arrays
+    start = np.random.default_rng(1).integers(0, 12, graph.n)
+
+    def annealed(left):
+        labels, cost, random = start.copy(), np.empty(len(g.unary)), np.array([1], dtype=np.uint64)
+        best, value = labels.copy(), np.array([energy(graph, labels), np.inf])
+        initial_costs(g, labels, cost)
+        at = [3.0, 20, 0]  # temperature, sweeps, variable
+
+        def step():
+            at[:] = metropolis(g, labels, cost, best, value, at[0], 0.95, at[1], at[2], random, left)
+            return at[1] == 0
+
+        return pieces(step), labels, best, value, at[0]
+
+    def walked(left):
+        labels, cost, random = start.copy(), np.empty(len(g.unary)), np.array([1], dtype=np.uint64)
+        best, value = labels.copy(), np.full(2, energy(graph, labels))
+        tabu = np.zeros(len(cost), dtype=np.int64)
+        initial_costs(g, labels, cost)
+        at = [0, 0]  # moves, idle
+
+        def step():
+            made, at[1] = walk(g, labels, cost, best, tabu, at[0], 300 - at[0], at[1], 10, random, value, left)
+            at[0] += made
+            return at[0] == 300
+
+        return pieces(step), labels, best, value, at[1]
+
+    def descended(left):
+        labels, dirty, order = start.copy(), np.ones(graph.n, dtype=np.uint8), np.zeros(0, np.int64)
+        at = [0, 0]  # changed, position
+
+        def step():
+            changed, at[1] = descend(g, labels, dirty, order, at[1], graph.n, left)
+            at[0] += changed
+            return at[1] == graph.n
+
+        return pieces(step), labels, dirty, at[0]
+
+    regions = build_regions(graph, "full")
+
+    def passed(left):
+        neg, low = np.zeros(regions.entries), np.zeros(1)
+        end, buffers = len(regions.dag.sequence), make_buffers(regions)
+        at = [0]
+
+        def step():
+            at[0] = work(g, regions.dag, neg, FORWARD, regions.dag.in_start, low, low, at[0], end, buffers, left)
+            return at[0] == end
+
+        return pieces(step), neg
+
+    for run in (annealed, walked, descended, passed):
+        (once, *expected), (often, *found) = run(EVER), run(-1.0)
+        assert once == 1 and often > 1, run.__name__
+        for a, b in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=run.__name__)
+
+
+def test_an_interrupted_iteration_leaves_the_messages_as_they_were():
+    graph = grid_model(np.random.default_rng(0), 40, 40, 8, "dense").graph()
+    assert graph.m * 64 > LOOK  # every pass looks at the clock
+    engine = GeneralEngine(graph, np.arange(graph.n))
+    engine.iterate(2, True, True)
+    before, best = engine.sweeper.messages.copy(), engine.best_energy
+    with pytest.raises(TimeUp):
+        for _ in range(3):
+            engine.iterate(4, True, True, 0.0)
+    np.testing.assert_array_equal(engine.sweeper.messages, before)
+    assert engine.best_energy == best
+
+
+def test_after_the_limit_rounding_is_quick_and_descent_stops():
+    graph = grid_model(np.random.default_rng(0), 40, 40, 6, "dense").graph()
+    over = Context(deadline=clock.now() - 1.0)
+    assert time_left(over) < 0.0
+    assert time_left(Context(), 0.5) == 0.5
+    x = np.random.default_rng(1).random(len(graph.arrays.unary))
+    largest = x.reshape(graph.n, -1).argmax(axis=1)
+    labels = round_and_descend(graph, x, over)
+    # the descent that follows has looked at the clock once
+    assert energy(graph, labels) <= energy(graph, largest)
+    assert (labels == largest).mean() > 0.3
+    assert energy(graph, local_minimum(graph, largest)) < energy(graph, labels)

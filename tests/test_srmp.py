@@ -236,7 +236,7 @@ def test_bound_rises_to_at_most_the_linear_program(model, edges, clusters):
         assert raw >= before - scale(raw)
         assert raw <= program + 1e-7 * (1 + abs(program))
         before = raw
-    assert program <= all_energies(model).min() + 1e-7 * (1 + abs(program))
+    assert graph.user_energy(program) <= all_energies(model).min() + 1e-7 * (1 + abs(program))
 
 
 def test_minimal_edges_stand_for_the_local_polytope():

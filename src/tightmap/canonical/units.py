@@ -20,26 +20,32 @@ if TYPE_CHECKING:
 
 SMALL, LARGE = 2.0**-4, 2.0**64  # typical costs in this range are left as they are
 SAMPLE = 2048  # variables, and factors of each block, that are looked at
-SAFE = 2.0**900  # the sum of all costs in canonical units stays below this
+MOST = 1.7e308  # the largest cost there is, about
+SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
 
 
 def unit_power(model: Model) -> int:
     """The power of two by which the costs of a model are multiplied; mostly 0."""
     sizes = [block.sizes(_every(len(block))) for block in model.blocks]
     unaries = model.given_unaries
+    largest = 0.0
     if unaries is not None and len(unaries):
-        sizes.append(_ranges(unaries, model.offset, _every(model.num_variables)))
+        ranges, largest = _ranges(unaries, model.offset, _every(model.num_variables))
+        sizes.append(ranges)
     sample = np.concatenate([np.zeros(0), *sizes])
     sample = sample[(sample > 0.0) & np.isfinite(sample)]
-    if len(sample) == 0:
-        return 0
-    typical = float(np.median(sample))
-    if SMALL <= typical <= LARGE and sample.max() <= SAFE:
+    largest = max(largest, float(sample.max(initial=0.0)))
+    typical = float(np.median(sample)) if len(sample) else largest
+    if typical == 0.0 or (SMALL <= typical <= LARGE and largest <= SAFE):
         return 0
     power = -math.frexp(typical)[1]
     # rare huge costs beside tiny ones: the sum of all of them has to stay finite
+    if unaries is not None:
+        largest = max(largest, float(np.abs(unaries).max(initial=0.0, where=np.isfinite(unaries))))
+    for block in model.blocks:
+        largest = max(largest, float(block.sizes(slice(None)).max(initial=0.0)))
     terms = model.num_variables + model.num_factors + 1
-    room = math.frexp(SAFE)[1] - math.frexp(float(sample.max()))[1] - terms.bit_length()
+    room = math.frexp(SAFE)[1] - math.frexp(min(largest, MOST))[1] - terms.bit_length()
     return min(power, room)
 
 
@@ -48,13 +54,15 @@ def _every(count: int) -> slice:
     return slice(0, count, max(1, count // SAMPLE))
 
 
-def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> FloatArray:
-    """Range of the finite unary costs of some variables: a constant added to all labels does not count."""
+def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
+    """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
     out = []
+    largest = 0.0
     for begin, end in zip(offset[:-1][rows].tolist(), offset[1:][rows].tolist(), strict=True):
         costs = unaries[begin:end]
         costs = costs[np.isfinite(costs)]
         if len(costs):
             with np.errstate(over="ignore"):
                 out.append(float(costs.max() - costs.min()))
-    return np.array(out, dtype=np.float64)
+            largest = max(largest, float(np.abs(costs).max()))
+    return np.array(out, dtype=np.float64), largest

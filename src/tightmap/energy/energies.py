@@ -188,7 +188,7 @@ def _bound_variables(first, last, g, messages, at, low, error):
             # k additions, none to a number larger than the sum of the sizes (nearly: 1.01)
             wrong += 1.01 * (g.adj_start[i + 1] - g.adj_start[i]) * size
         low[b] = total
-        error[b] = wrong + BLOCK * added
+        error[b] = wrong + min(BLOCK, n - b * BLOCK) * added
 
 
 @compiled
@@ -223,7 +223,7 @@ def _bound_factors(first, last, g, messages, at, low, error, scratch):
             # the entry that attains the minimum is at most |min| + messages in size, and enters a sum of k + 1 numbers
             wrong += 16.0 * (k + 2) * (size + abs(best))
         low[b] = total
-        error[b] = wrong + BLOCK * added
+        error[b] = wrong + min(BLOCK, m - b * BLOCK) * added
 
 
 def lower_bound(graph: Graph, messages: FloatArray) -> Certified:

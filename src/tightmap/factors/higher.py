@@ -7,6 +7,7 @@ such a model, by far the most frequent, does not wait for the compilation of kin
 
 from __future__ import annotations
 
+from functools import wraps
 from inspect import signature
 from typing import Any
 
@@ -104,24 +105,13 @@ def only_pairs(g: Any) -> bool:
     return issubclass(g.instance_class, PairArrays)
 
 
-def higher_value(g, f, labels):
-    raise NotImplementedError("only inside compiled functions")
+def _for_pairs_nothing(implementation: Any, nothing: Any) -> Any:
+    """A function that is the implementation, or nothing when the model has only pairs: chosen by the type of the model,
+    inside compiled functions when they are compiled."""
 
-
-def higher_add_slice(g, f, pos, labels, out, scale):
-    raise NotImplementedError("only inside compiled functions")
-
-
-def higher_contract(g, f, pos, x, start, out, work):
-    raise NotImplementedError("only inside compiled functions")
-
-
-def higher_minmarg(g, f, pos, h, start, out, work):
-    raise NotImplementedError("only inside compiled functions")
-
-
-def _for_pairs_nothing(stub: Any, implementation: Any, nothing: Any) -> None:
-    """Inside compiled functions ``stub`` is the implementation, or nothing when the model has only pairs."""
+    @wraps(implementation)
+    def stub(g, *rest):
+        return nothing(g, *rest) if isinstance(g, PairArrays) else implementation(g, *rest)
 
     def choose(g, *_):
         return nothing if only_pairs(g) else implementation
@@ -129,9 +119,10 @@ def _for_pairs_nothing(stub: Any, implementation: Any, nothing: Any) -> None:
     # Numba wants the parameters by name
     choose.__signature__ = signature(implementation)  # type: ignore[attr-defined]
     overload(stub, jit_options={"nogil": True, "forceinline": True})(choose)
+    return stub
 
 
-_for_pairs_nothing(higher_value, _value, lambda g, f, labels: 0.0)
-_for_pairs_nothing(higher_add_slice, _add_slice, lambda g, f, pos, labels, out, scale: None)
-_for_pairs_nothing(higher_contract, _contract, lambda g, f, pos, x, start, out, work: None)
-_for_pairs_nothing(higher_minmarg, _minmarg, lambda g, f, pos, h, start, out, work: None)
+higher_value = _for_pairs_nothing(_value, lambda g, f, labels: 0.0)
+higher_add_slice = _for_pairs_nothing(_add_slice, lambda g, f, pos, labels, out, scale: None)
+higher_contract = _for_pairs_nothing(_contract, lambda g, f, pos, x, start, out, work: None)
+higher_minmarg = _for_pairs_nothing(_minmarg, lambda g, f, pos, h, start, out, work: None)

@@ -15,6 +15,7 @@ integers, a little above the rounding error for floats.
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import NamedTuple
 
 import numpy as np
@@ -60,15 +61,18 @@ def new_trees(n: int, net: Csr | Grid) -> Trees:
     )
 
 
+@singledispatch
 def pending(lazy, p):
     """Are the capacities around p still to be computed?  With ``lazy=None`` all of them are there from the start.
 
     Other types overload this function and ``touch`` to compute capacities when the search first reaches a node: a
-    search that stays small then costs little, however large the network is (moves.py).
+    search that stays small then costs little, however large the network is (moves.py).  They say it twice, for compiled
+    code (``overload``) and for plain Python (``register``).
     """
     return False
 
 
+@singledispatch
 def touch(lazy, net, cap, p):
     """Compute the capacities of the arcs that leave or enter p."""
 

@@ -59,27 +59,31 @@ def _is_move(lazy):
     return isinstance(lazy, types.NamedTuple) and lazy.instance_class is Move
 
 
+def _is_pending(lazy, p):
+    return lazy.touched[p] != lazy.state[NUMBER]
+
+
+def _compute(lazy, net, cap, p):
+    # flat arguments: a tuple of arrays passed by value would cost more than the work
+    m = lazy.edges
+    _compute_arcs(
+        net, cap, p, lazy.cards, lazy.x, lazy.yc, lazy.yu, lazy.yv, lazy.touched, lazy.order, lazy.state,
+        m.kind, m.weight, m.base, m.stride, m.tables, m.magic,
+    )  # fmt: skip
+
+
+pending.register(Move, _is_pending)
+touch.register(Move, _compute)
+
+
 @overload(pending, inline="always")
 def _pending_move(lazy, p):
-    if _is_move(lazy):
-        return lambda lazy, p: lazy.touched[p] != lazy.state[NUMBER]
-    return None
+    return _is_pending if _is_move(lazy) else None
 
 
 @overload(touch, inline="always")
 def _touch_move(lazy, net, cap, p):
-    if not _is_move(lazy):
-        return None
-
-    def compute(lazy, net, cap, p):
-        # flat arguments: a tuple of arrays passed by value would cost more than the work
-        m = lazy.edges
-        _compute_arcs(
-            net, cap, p, lazy.cards, lazy.x, lazy.yc, lazy.yu, lazy.yv, lazy.touched, lazy.order, lazy.state,
-            m.kind, m.weight, m.base, m.stride, m.tables, m.magic,
-        )  # fmt: skip
-
-    return compute
+    return _compute if _is_move(lazy) else None
 
 
 @lean
@@ -386,7 +390,7 @@ def proves(s, net, y, first, step, h, start, label_step):
 
 def half(cost):
     """Half of a cost, in its own type."""
-    return cost / 2
+    return cost >> 1 if isinstance(cost, int | np.integer) else cost * 0.5
 
 
 @overload(half)

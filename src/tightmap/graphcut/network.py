@@ -44,36 +44,39 @@ def _is_grid(net: Any) -> bool:
     return isinstance(net, types.NamedTuple) and net.instance_class is Grid
 
 
-def degree(net, p):  # the bodies below are what Numba compiles; these stand for them in plain Python
-    return net.degree if isinstance(net, Grid) else net.start[p + 1] - net.start[p]
+# The bodies further below are what Numba compiles; these stand for them in plain Python.  Nodes and slots come in types
+# of all widths, of which NumPy, unlike Numba, would make floating-point numbers or too narrow integers: hence int().
+
+
+def degree(net, p):
+    return net.degree if isinstance(net, Grid) else int(net.start[int(p) + 1] - net.start[p])
 
 
 def arc(net, p, k):
-    return p * net.degree + k if isinstance(net, Grid) else net.start[p] + k
+    return int(p) * net.degree + int(k) if isinstance(net, Grid) else int(net.start[p]) + int(k)
 
 
 def head(net, p, k):
-    return p + net.strides[k] if isinstance(net, Grid) else net.heads[net.start[p] + k]
+    return int(p) + int(net.strides[k]) if isinstance(net, Grid) else int(net.heads[arc(net, p, k)])
 
 
 def sister(net, p, k):
     if isinstance(net, Grid):
-        return (p + net.strides[k]) * net.degree + (k ^ 1)
-    return net.sisters[net.start[p] + k]
+        return head(net, p, k) * net.degree + (int(k) ^ 1)
+    return int(net.sisters[arc(net, p, k)])
 
 
 def back(net, p, k):
     """Slot of head(net, p, k) that points back at p."""
     if isinstance(net, Grid):
-        return k ^ 1
-    a = net.start[p] + k
-    return net.sisters[a] - net.start[net.heads[a]]
+        return int(k) ^ 1
+    return sister(net, p, k) - int(net.start[head(net, p, k)])
 
 
 def edge(net, p, k):
     if isinstance(net, Grid):
-        return (p if k % 2 == 0 else p + net.strides[k]) * (net.degree // 2) + k // 2
-    return net.edges[net.start[p] + k]
+        return (int(p) if k % 2 == 0 else head(net, p, k)) * (net.degree // 2) + int(k) // 2
+    return int(net.edges[arc(net, p, k)])
 
 
 def _unsigned(p: Any) -> bool:

@@ -199,7 +199,8 @@ def _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, 
 
 
 def _table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums):
-    raise NotImplementedError("only inside compiled functions")
+    if not isinstance(g, PairArrays):
+        _collect_table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums)
 
 
 @overload(_table)

@@ -17,10 +17,10 @@ from typing import Any
 
 from numba.core import event
 
-from tightmap.runtime.compiled import PREPARE
 from tightmap.runtime.forks import at_fork
 
 COMPILE = "numba:compile"
+PREPARE = "tightmap:prepare"  # a function that Python called is compiled or read from disk; unknown to plain Numba
 
 
 class _Compilation(event.Listener):

@@ -1,232 +1,65 @@
-"""``@compiled``: Numba functions that are cheap to compile when only other compiled functions call them.
+"""``@compiled`` and ``@lean``: the decorators of all kernels.
 
 Numba's own decorator treats every function as one that Python may call: it writes two wrappers for it, optimises it,
 and turns it into machine code, once more in each function that it is linked into.  A method here is a hundred small
-functions, of which Python calls five.  ``@compiled`` does for a function only what its callers need:
-
-- called from a compiled function, it is translated and handed on, once for integers of all widths; nothing is
-  optimised before the function that Python calls, which then is optimised as a whole;
-- called from Python, it is compiled in full, and kept on disk.
-
-That takes a third off the seconds of a first run.  What is on disk is used as long as the function and all modules it
-uses are the same in memory (``fingerprint``), whereas Numba looks at the file of the function itself only, and would
-keep code of callees long gone.
+functions, of which Python calls five.  ``@compiled`` does for a function only what its callers need (``linking``).
+That takes a third off the seconds of a first run.
 
 ``@lean`` in addition counts no references: every call that passes a tuple of arrays increments and decrements a counter
 for each of them, through a function pointer and atomically.  With the some thirty arrays of a model and its region
 graph that is 0.3 microseconds per call, more than the work on a small table (measured: the message of a 4 x 4 pair
 takes 0.17 instead of 1.7 microseconds).  In return neither a lean function nor anything it calls may allocate.
+
+There are two ways out, both chosen by the environment before the first import:
+
+``TIGHTMAP_PLAIN_NUMBA=1``  kernels are compiled by ``numba.njit``, nothing else.  A Numba whose internals are not those
+                            that ``linking`` knows leads to the same, with a warning.
+``NUMBA_DISABLE_JIT=1``     kernels are plain Python functions: for stepping through them and for line coverage.  Some
+                            hundred times slower.
 """
 
 from __future__ import annotations
 
-import glob
-import hashlib
-import itertools
-import pickle
+import os
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from llvmlite.binding import ffi
-from numba.core import compiler, config, event, sigutils, types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
-from numba.core.registry import CPUDispatcher
+import numba
 
-from tightmap.runtime import guard
-from tightmap.runtime.fingerprint import fingerprint
+from tightmap.runtime import guard, plain
 from tightmap.runtime.forks import wait_before_fork
 
-CODE_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")  # settings of Numba that change code
-PREPARE = "tightmap:prepare"  # event of Numba's: a function that Python called is compiled or read from disk
+INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined, unused-ignore]
+_wanted_plain = os.environ.get("TIGHTMAP_PLAIN_NUMBA", "0") not in ("", "0")
+
+with suppress(ImportError):  # before ``linking``, which adds a lock that may be taken while this one is held
+    from numba.core.compiler_lock import global_compiler_lock
+
+    wait_before_fork(global_compiler_lock)
 
 
-class _LinkedLibrary(JITCodeLibrary):
-    """Code that waits, as it is, to be linked into a function that Python calls."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
-        self._finalized = True
-
-
-class _Flags(compiler.Flags):
-    """Numba's flags, which it compares for every operation of a function, with a comparison that is quick."""
-
-    __slots__ = ()
-    _values: dict[str, Any]
-
-    def __hash__(self) -> int:
-        return _hash_of_flags()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, compiler.Flags) and self._values == other._values
-
-
-@cache
-def _hash_of_flags() -> int:
-    return hash(compiler.Flags())  # the same for all: it covers the names of the options only
-
-
-class _Compiler(_FunctionCompiler):  # type: ignore[misc]
-    def _translate(self, args: Any, return_type: Any, library: JITCodeLibrary | None, **flag_values: bool) -> Any:
-        flags = _Flags()
-        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
-        for name, value in flag_values.items():
-            setattr(flags, name, value)
-        return compiler.compile_extra(
-            self.targetdescr.typing_context,
-            self.targetdescr.target_context,
-            self.py_func,
-            args=args,
-            return_type=return_type,
-            flags=flags,
-            locals=self.locals,
-            library=library,
-            pipeline_class=self.pipeline_class,
+def _choose() -> Callable[[Callable[..., Any], dict[str, Any]], Any]:
+    """What makes a kernel of a function and its options."""
+    if INTERPRETED:
+        return plain.interpreted
+    if _wanted_plain:
+        return plain.with_njit
+    try:
+        from tightmap.runtime.linking import Compiled
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            f"the internals of Numba {numba.__version__} are not known to tightmap ({error}): kernels are compiled by "
+            "numba.njit, which takes longer when they are first used; TIGHTMAP_PLAIN_NUMBA=1 says that this is wanted",
+            RuntimeWarning,
+            stacklevel=2,
         )
+        return plain.with_njit
+    return Compiled
 
 
-class _EntryCompiler(_Compiler):
-    """Compiles a function that Python calls."""
-
-    def _compile_core(self, args: Any, return_type: Any) -> Any:
-        return self._translate(args, return_type, None, no_cfunc_wrapper=True)
-
-
-class _LinkedCompiler(_Compiler):
-    """Compiles a function for its compiled callers: no wrappers, no machine code."""
-
-    def _compile_core(self, args: Any, return_type: Any) -> Any:
-        target = self.targetdescr.target_context
-        library = _LinkedLibrary(target.codegen(), self.py_func.__qualname__)
-        result = self._translate(
-            args, return_type, library, no_compile=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-        )
-        # callers find the function by an object that stands for it; Numba asks for a built-in one
-        result = result._replace(entry_point=[].append)
-        target.insert_user_function(result.entry_point, result.fndesc, [result.library])
-        return result
-
-
-class _CheckedFiles(IndexDataCacheFile):
-    """Files of Numba's cache that may be torn, cut short or written by several processes at once.
-
-    Machine code is preceded by its checksum and is on disk before the index names it.  Whatever cannot be read counts
-    as absent, so the kernel is compiled and written again.
-    """
-
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            index = super()._load_index()
-        except Exception:  # whatever unpickling a damaged file may raise
-            return {}
-        return index if isinstance(index, dict) else {}
-
-    def _load_data(self, name: str) -> Any:
-        with open(self._data_path(name), "rb") as file:
-            checksum, data = file.read(32), file.read()
-        return pickle.loads(data) if hashlib.sha256(data).digest() == checksum else None
-
-    def _save_data(self, name: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
-            file.write(hashlib.sha256(content).digest() + content)
-
-    def save(self, key: Any, data: Any) -> None:
-        index = self._load_index()
-        taken = set(index.values())
-        name = index.get(key) or next(n for n in map(self._data_name, itertools.count(1)) if n not in taken)
-        self._save_data(name, data)
-        index[key] = name
-        self._save_index(index)
-
-
-class _PackageCache(FunctionCache):
-    """Numba's cache on disk, valid for the very functions that this process has imported."""
-
-    def __init__(self, py_func: Any) -> None:
-        super().__init__(py_func)
-        stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
-        variant = "-checked" if guard.CHECKED else ""  # both kinds are kept: neither drives out the other
-        # the stamp is part of the name of the data, so that no index ever leads to code of another version
-        short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
-        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base + variant, stamp)
-        self._cache_file._data_name_pattern = f"{self._impl.filename_base}{variant}.{short}.{{number:d}}.nbc"
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # readable, but not what this version of Numba makes of it
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):  # no room, or no longer allowed: compiled again by the next process
-            super().save_overload(sig, data)
-            self._drop_outdated()
-
-    def _drop_outdated(self) -> None:
-        """Remove machine code of this function that the index does not name."""
-        kept = set(self._cache_file._load_index().values())
-        prefix = self._cache_file._index_name.removesuffix("nbi")
-        for path in Path(self._cache_path).glob(glob.escape(prefix) + "*.nbc"):
-            if path.name not in kept:
-                with suppress(OSError):
-                    path.unlink()
-
-
-class _Entry(CPUDispatcher):
-    """The form of a compiled function that Python calls."""
-
-    _cache: Any
-
-    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
-        super().__init__(py_func, {}, options)
-        self._compiler = _EntryCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
-
-    def compile(self, sig: Any) -> Any:
-        with global_compiler_lock, event.trigger_event(PREPARE):
-            if not isinstance(self._cache, _PackageCache):
-                with suppress(
-                    RuntimeError, OSError
-                ):  # no place on disk that may be written to: compiled in every process
-                    self._cache = _PackageCache(self.py_func)
-            entry_point = super().compile(sig)
-            result: Any = self.overloads[tuple(sigutils.normalize_signature(sig)[0])]
-            if result.metadata is not None:  # compiled just now: the functions in it get what they look up at run time
-                for environment in result._find_referenced_environments():
-                    result.library.codegen.set_env(environment.env_name, environment)
-            return entry_point
-
-
-def _widened(kind: Any) -> Any:
-    """int64 for literals and all integers but uint64, so that a function is not compiled for each width."""
-    if isinstance(kind, types.IntegerLiteral) or (isinstance(kind, types.Integer) and kind != types.uint64):
-        return types.int64
-    return kind
-
-
-class Compiled(CPUDispatcher):
-    """The form that compiled functions call; called from Python, it passes the call on to the other form."""
-
-    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
-        super().__init__(py_func, {}, options)
-        self._compiler = _LinkedCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
-        self.entry = _Entry(py_func, options)
-
-    def get_call_template(self, args: Any, kws: Any) -> Any:
-        return super().get_call_template(tuple(_widened(kind) for kind in args), kws)
-
-    def __call__(self, *args: Any) -> Any:
-        return self.entry(*args)
+_kernel = _choose()
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -239,19 +72,26 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
         @compiled(fastmath={"contract"})
         def product(x): ...
+
+    The result has the Python function as ``py_func``, and as ``entry`` the form that Python calls.
     """
 
-    def decorate(function: Callable[..., Any]) -> Compiled:
+    def decorate(function: Callable[..., Any]) -> Any:
         common = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
         if guard.CHECKED:
             options["parallel"] = False
-        return Compiled(function, {**common, **options})
+        return _kernel(function, {**common, **options})
 
     return decorate if function is None else decorate(function)
 
 
 lean = compiled(_nrt=False)
 
-wait_before_fork(global_compiler_lock)
-with suppress(AttributeError):  # LLVM is also called, for a moment, where machine code is thrown away
-    wait_before_fork(ffi.lib._lock._lock)
+
+def instruction(twin: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of an intrinsic, with the Python function that does the same where kernels are not compiled."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return twin if INTERPRETED else numba.extending.intrinsic(function)
+
+    return decorate

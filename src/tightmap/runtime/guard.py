@@ -16,8 +16,8 @@ import re
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, config, types
-from numba.np import arrayobj
+from numba import config, types
+from numba.core import cgutils
 
 CHECKED = bool(getattr(config, "BOUNDSCHECK", None))
 
@@ -58,5 +58,7 @@ def _keep_sign(original: Any) -> Any:
 
 
 if CHECKED:
+    from numba.np import arrayobj
+
     cgutils.do_boundscheck = _check_element
     arrayobj.fix_integer_index = _keep_sign(arrayobj.fix_integer_index)

@@ -11,19 +11,19 @@ Seconds are handed over, not a moment: a kernel may have to be compiled before i
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from tightmap.runtime.compiled import lean
+from tightmap.runtime.compiled import INTERPRETED, instruction, lean
 
 if TYPE_CHECKING:
     from tightmap.moves.context import Context
 
-LOOK = 100_000  # units of work, some nanoseconds each, between two looks at the clock
+LOOK = 500 if INTERPRETED else 100_000  # units of work, some nanoseconds each when compiled, between two looks
 SLICE = 0.03  # seconds of work between two looks at limits, interruptions and the callback
 EVER = float("inf")
 
@@ -35,7 +35,7 @@ class TimeUp(Exception):
     """The time limit has passed in the middle of something that is of no use unless it is finished."""
 
 
-@intrinsic
+@instruction(time.monotonic)
 def _seconds(typingctx):
     """Seconds since some moment, on the system's steady clock."""
 

@@ -7,7 +7,8 @@ whatever the machine has (one AVX register of float32, two of float64, two of NE
 every lane is computed with the same operations in the same order wherever it runs.
 
 There are no bounds checks: an index that leaves its array is the caller's mistake.  Under NUMBA_BOUNDSCHECK=1 there are
-(``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.
+(``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.  ``lanes``
+says in plain Python what each of the instructions does.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from numba.core import cgutils
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, models, overload, register_model
 
-from tightmap.runtime import guard
-
-LANES = 8
+from tightmap.runtime import guard, lanes
+from tightmap.runtime.compiled import instruction
+from tightmap.runtime.lanes import LANES as LANES
 
 
 class Vec(types.Type):
@@ -41,8 +42,8 @@ class _VecModel(models.PrimitiveModel):
         super().__init__(manager, fe_type, ir.VectorType(element, LANES))
 
 
-def _mask(lanes: list[int]) -> ir.Constant:
-    return ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+def _mask(order: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
 
 
 def _element(context: Any, builder: Any, arytype: Any, ary: Any, index: Any, count: int = 1) -> Any:
@@ -69,7 +70,7 @@ def _is_lane_array(ary: Any) -> bool:
     return _is_plain(ary) and isinstance(ary.dtype, types.Float)
 
 
-@intrinsic
+@instruction(lanes.pointer)
 def pointer(typingctx, ary):
     """Where an array's elements are.  Numba counts references to arrays at every call and assignment; of a pointer it
     does not, which is what inner loops over many small arrays need.  The array itself has to be kept by the caller.
@@ -86,7 +87,7 @@ def pointer(typingctx, ary):
     return (ary(ary), itself) if guard.CHECKED else (types.CPointer(ary.dtype)(ary), codegen)
 
 
-@intrinsic
+@instruction(lanes.load)
 def load(typingctx, ary, index):
     """The eight elements of a contiguous float array that start at index."""
     if not _is_lane_array(ary):
@@ -100,7 +101,7 @@ def load(typingctx, ary, index):
     return vec(ary, types.intp), codegen
 
 
-@intrinsic
+@instruction(lanes.load_as)
 def load_as(typingctx, ary, index, like):
     """As load, from floats or unsigned integers, converted to the dtype of the array ``like``."""
     if not (_is_plain(ary) and _is_lane_array(like)):
@@ -118,7 +119,7 @@ def load_as(typingctx, ary, index, like):
     return vec(ary, types.intp, like), codegen
 
 
-@intrinsic
+@instruction(lanes.store)
 def store(typingctx, ary, index, value):
     """Write a vector to eight elements of an array of its own dtype."""
     if not (_is_lane_array(ary) and isinstance(value, Vec) and value.dtype == ary.dtype):
@@ -132,7 +133,7 @@ def store(typingctx, ary, index, value):
     return types.none(ary, types.intp, value), codegen
 
 
-@intrinsic
+@instruction(lanes.get)
 def get(typingctx, ary, index):
     """One element of an array or behind a pointer; unlike ary[index] without the test for a negative index."""
     if not _is_plain(ary):
@@ -144,7 +145,7 @@ def get(typingctx, ary, index):
     return ary.dtype(ary, types.intp), codegen
 
 
-@intrinsic
+@instruction(lanes.put)
 def put(typingctx, ary, index, value):
     """ary[index] = value, without the test for a negative index."""
     if not _is_plain(ary):
@@ -157,7 +158,7 @@ def put(typingctx, ary, index, value):
     return types.none(ary, types.intp, ary.dtype), codegen
 
 
-@intrinsic
+@instruction(lanes.prefetch)
 def prefetch(typingctx, ary, index):
     """Ask for the cache line of ary[index] (which may be outside the array): it will be read and written soon."""
     if not _is_plain(ary):
@@ -174,7 +175,7 @@ def prefetch(typingctx, ary, index):
     return types.none(ary, types.intp), codegen
 
 
-@intrinsic
+@instruction(lanes.splat)
 def splat(typingctx, scalar):
     """The same number in every lane."""
     if not isinstance(scalar, types.Float):
@@ -189,7 +190,7 @@ def splat(typingctx, scalar):
     return vec(scalar), codegen
 
 
-@intrinsic
+@instruction(lanes.cast)
 def cast(typingctx, value, like):
     """Lanes of value in the dtype of the array ``like``."""
     if not (isinstance(value, Vec) and isinstance(like, types.Array)):
@@ -243,7 +244,7 @@ def _overload_div(a, b):
     return (lambda a, b: _div(a, b)) if isinstance(a, Vec) and isinstance(b, Vec) else None
 
 
-@intrinsic
+@instruction(lanes.choose_less)
 def choose_less(typingctx, a, b, x, y):
     """x where a < b, y elsewhere."""
     if not (isinstance(a, Vec) and a == b and isinstance(x, Vec) and x == y):
@@ -255,7 +256,7 @@ def choose_less(typingctx, a, b, x, y):
     return x(a, b, x, y), codegen
 
 
-@intrinsic
+@instruction(lanes.minimum)
 def minimum(typingctx, a, b):
     """a where a < b, b elsewhere: one min instruction."""
     if not (isinstance(a, Vec) and a == b):
@@ -267,7 +268,7 @@ def minimum(typingctx, a, b):
     return a(a, b), codegen
 
 
-@intrinsic
+@instruction(lanes.maximum)
 def maximum(typingctx, a, b):
     """a where a > b, b elsewhere."""
     if not (isinstance(a, Vec) and a == b):
@@ -279,7 +280,7 @@ def maximum(typingctx, a, b):
     return a(a, b), codegen
 
 
-@intrinsic
+@instruction(lanes.absolute)
 def absolute(typingctx, value):
     """Lanes without their signs."""
     if not isinstance(value, Vec):
@@ -295,8 +296,8 @@ def absolute(typingctx, value):
     return value(value), codegen
 
 
-def _shifting(lanes: list[int]) -> Any:
-    @intrinsic
+def _shifting(order: list[int], twin: Any) -> Any:
+    @instruction(twin)
     def op(typingctx, value, scalar):
         if not (isinstance(value, Vec) and scalar == value.dtype):
             return None
@@ -305,19 +306,19 @@ def _shifting(lanes: list[int]) -> Any:
             llvec = context.get_value_type(sig.args[0])
             undefined = ir.Constant(llvec, ir.Undefined)
             fill = builder.insert_element(undefined, args[1], ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(args[0], fill, _mask(lanes))
+            return builder.shuffle_vector(args[0], fill, _mask(order))
 
         return value(value, scalar), codegen
 
     return op
 
 
-shift_up = _shifting([LANES, *range(LANES - 1)])  # (x, v0, ..., v6)
-shift_down = _shifting([*range(1, LANES), LANES])  # (v1, ..., v7, x)
-replace_last = _shifting([*range(LANES - 1), LANES])  # (v0, ..., v6, x)
+shift_up = _shifting([LANES, *range(LANES - 1)], lanes.shift_up)  # (x, v0, ..., v6)
+shift_down = _shifting([*range(1, LANES), LANES], lanes.shift_down)  # (v1, ..., v7, x)
+replace_last = _shifting([*range(LANES - 1), LANES], lanes.replace_last)  # (v0, ..., v6, x)
 
 
-@intrinsic
+@instruction(lanes.lane)
 def lane(typingctx, value, index):
     """One lane as a scalar; index is an integer literal or variable."""
     if not (isinstance(value, Vec) and isinstance(index, types.Integer | types.IntegerLiteral)):
@@ -329,7 +330,7 @@ def lane(typingctx, value, index):
     return value.dtype(value, index), codegen
 
 
-@intrinsic
+@instruction(lanes.less_mask)
 def less_mask(typingctx, a, b):
     """Bit k of the integer is set where lane k of a is less than that of b; zero when no lane is."""
     if not (isinstance(a, Vec) and a == b):
@@ -342,7 +343,7 @@ def less_mask(typingctx, a, b):
     return types.int64(a, b), codegen
 
 
-@intrinsic
+@instruction(lanes.lane_sum)
 def lane_sum(typingctx, value):
     """Sum of the lanes, first to last."""
     if not isinstance(value, Vec):
@@ -357,7 +358,7 @@ def lane_sum(typingctx, value):
     return value.dtype(value), codegen
 
 
-@intrinsic
+@instruction(lanes.lane_min)
 def lane_min(typingctx, value):
     """The smallest lane."""
     if not isinstance(value, Vec):

@@ -18,10 +18,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from tightmap.runtime import parallel
-from tightmap.runtime.compiled import lean
+from tightmap.runtime.compiled import instruction, lean
 from tightmap.runtime.parallel import Teams
 
 LINE = 8  # counters in a cache line
@@ -37,7 +36,7 @@ def _is_counters(ary: Any) -> bool:
     return isinstance(ary, types.Array) and ary.dtype == types.int64 and ary.ndim == 1 and ary.layout == "C"
 
 
-@intrinsic
+@instruction(lambda counters, index, value: counters.__setitem__(index, value))
 def publish(typingctx, counters, index, value):
     """counters[index] = value, after everything this thread wrote before."""
     if not _is_counters(counters):
@@ -50,7 +49,7 @@ def publish(typingctx, counters, index, value):
     return types.none(counters, types.intp, types.int64), codegen
 
 
-@intrinsic
+@instruction(lambda counters, index: counters[index])
 def look(typingctx, counters, index):
     """counters[index], before everything this thread reads afterwards."""
     if not _is_counters(counters):
@@ -62,7 +61,7 @@ def look(typingctx, counters, index):
     return types.int64(counters, types.intp), codegen
 
 
-@intrinsic
+@instruction(lambda: time.sleep(0))
 def give_way(typingctx):
     """Let another thread run on this core."""
 

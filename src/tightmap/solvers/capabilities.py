@@ -51,10 +51,15 @@ class Capabilities:
     def check(self, name: str, graph: Graph) -> None:
         """Raise a ModelError that names the first thing in the model that a method of this name does not take."""
         if self.binary and graph.max_labels > 2:
-            i = int(np.argmax(graph.arrays.cards > 2))
+            g = graph.arrays
+            i = int(np.argmax(g.cards > 2))
+            first, last = g.adj_start[i : i + 2]
+            where = (
+                f" in the factor on variables {graph.original_scope(int(g.adj_factor[first]))}" if first < last else ""
+            )
             raise ModelError(
-                f"method {name!r} takes variables of two labels, but variable {int(graph.variables[i])} has "
-                f"{int(graph.arrays.cards[i])}; try method 'auto'"
+                f"method {name!r} takes variables of two labels, but variable {int(graph.variables[i])}{where} has "
+                f"{int(g.cards[i])}; try method 'auto'"
             )
         if self.largest_order is not None and graph.order > self.largest_order:
             sizes = np.diff(graph.arrays.scope_start)

@@ -157,7 +157,8 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
     base = math.fsum(lows)
     room = max(upper_energy - base, 0.0)  # costs of at least this much cannot be part of a better labelling
     count = graph.n + graph.m + 2
-    quantum = _quantum(graph, unary, tables, room)
+    # the costs of the labelling that the bound comes from have to be seen, however the subtraction was rounded
+    quantum = _quantum(graph, unary, tables, room * (1.0 + 1e-9) + 8.0 * UNIT * size)
     whole = quantum > 0.0 and count * (room / quantum + 2.0) < 2.0 ** (BITS - 1)
     if whole:
         # parts of a quantum let costs be shared among functions
@@ -211,7 +212,7 @@ def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float)
 
 
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
-    kept = table[table <= room * (1.0 + 1e-9)]  # with the costs of the labelling whose energy is the upper bound
+    kept = table[table <= room]
     return bool((kept == np.rint(kept)).all())
 
 
