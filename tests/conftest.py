@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,13 @@ def data_file(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"{name} is not in TIGHTMAP_DATA ({DATA})")
     return path
+
+
+def _heed_interrupts() -> None:
+    """A job in the background is started with Ctrl-C ignored, and so would be every process that a test starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        with suppress(ValueError):  # only the main thread may
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_heed_interrupts()

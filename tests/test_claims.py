@@ -113,6 +113,19 @@ def test_infeasible_at_every_scale():
         assert not result.feasible and result.lower_bound == np.inf
 
 
+@pytest.mark.parametrize("method", ["bcd", "exact", "trws"])
+def test_hard_constraints_beside_costs_of_very_different_size(method):
+    """The cost that stands for +inf must not be lost in the rounding of the largest finite cost."""
+    model = tm.Model([2, 1, 2])
+    model.add_unaries([[0.0, 0.0], [0.0], [10.0, 0.0]])
+    model.add_factors([[0, 2]], [[np.inf, 0.0], [-1e-322, 0.0]])
+    model.add_factors([[1, 2]], [[-1e-322, np.inf]])
+    seen = []
+    result = tm.solve(model, method, callback=seen.append)
+    assert (result.feasible, result.energy, result.labels.tolist()) == (True, 10.0, [1, 0, 0])
+    assert all(info.energy == model.energy(info.labels) for info in seen)
+
+
 def test_costs_whose_sum_is_no_number_are_refused():
     model = tm.Model([2, 2])
     model.add_unaries(np.full((2, 2), 1.7e308))

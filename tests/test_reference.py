@@ -138,6 +138,14 @@ def test_line_search_beats_the_grid_of_the_supplement(model, seed):
     assert t.multilinear(x + alpha * (s - x)) <= on_grid + 1e-9 * (1.0 + abs(on_grid))
 
 
+def test_line_search_of_a_lower_degree():
+    """Cliques of three or more whose energy along the segment is quadratic but for rounding."""
+    for degree in (3, 4, 5):
+        for bottom in np.linspace(0.01, 0.99, 99):
+            alpha = line_search(lambda a, b=bottom: 7.3 * (a[0] - b) ** 2 + 11.6, degree, np.zeros(1), np.ones(1))
+            assert alpha == pytest.approx(bottom, abs=1e-6)
+
+
 # ------------------------------------------------------------------------------------------------- brute force, descent
 
 
@@ -225,7 +233,10 @@ def test_convex_relaxation_is_convex_and_below(model):
     values = [row["energy"] for row in trace]
     assert (np.diff(values) <= 1e-9 * (1.0 + np.abs(values[1:]))).all()
     assert max(row["bound"] for row in trace) <= optimum + 1e-9 * (1.0 + abs(optimum))
-    assert values[-1] - trace[-1]["gap"] <= min(values)
+    assert min(row["gap"] for row in trace) >= -1e-9 * t.scale
+    if len(trace) == 200:  # Jaggi 2013, Theorem 2: the gap after so many steps of Frank-Wolfe on a convex function
+        curvature = np.linalg.eigvalsh(hessian).max() * 2 * len(t.rows)
+        assert min(row["gap"] for row in trace) <= 27 / 4 * curvature / 202
     assert t.energy(labels) >= optimum - 1e-9 * (1.0 + abs(optimum))
     assert energy == pytest.approx(model.energy(labels))
 
@@ -235,11 +246,13 @@ def test_convex_relaxation_is_convex_and_below(model):
 
 def assert_bound_rises_below_the_optimum(model):
     optimum = brute_force(model).energy
+    slack = 1e-9 * (1.0 + abs(optimum)) if np.isfinite(optimum) else 0.0
     labels, energy, trace = trws(model, 8)
     bounds = np.array([row["bound"] for row in trace])
     assert (np.diff(bounds) >= -1e-9 * (1.0 + np.abs(bounds[1:]))).all()
-    assert bounds[-1] <= optimum + 1e-9 * (1.0 + abs(optimum))
-    assert energy >= optimum - 1e-9 * (1.0 + abs(energy)) and energy == pytest.approx(model.energy(labels))
+    assert bounds[-1] <= optimum + slack
+    assert energy >= optimum - slack
+    assert energy == pytest.approx(model.energy(labels))
 
 
 @given(models(max_order=2, hard=0.1))

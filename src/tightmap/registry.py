@@ -132,19 +132,25 @@ def make_solver(method: str | Solver, options: dict[str, Any]) -> Solver:
             raise OptionError(f"method is an instance, which has its options already; got {', '.join(options)} as well")
         return method
     cls = solver_class(method)
-    hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}
+    types_of = _option_types(cls)
     for key, value in options.items():
-        if key not in fields:
-            known = ", ".join(fields) or "none"
+        if key not in types_of:
+            known = ", ".join(types_of) or "none"
             raise OptionError(f"method {method!r} has no option {key!r}; its options are {known}")
-        options[key] = _checked(method, key, _kinds(hints[key]), value)
+        options[key] = _checked(method, key, types_of[key], value)
     try:
         return cls(**options)
     except (TypeError, ValueError) as error:
         if isinstance(error, OptionError):
             raise
         raise OptionError(f"method {method!r}: {error}") from None
+
+
+@cache
+def _option_types(cls: type[Solver]) -> dict[str, list[str]]:
+    """The names of the types that each option of a method takes."""
+    hints = typing.get_type_hints(cls)
+    return {f.name: _kinds(hints[f.name]) for f in dataclasses.fields(cls)}
 
 
 def _kinds(hint: Any) -> list[str]:
@@ -193,7 +199,6 @@ def _checked(method: str, option: str, kinds: list[str], value: Any) -> Any:
 def describe_method(name: str) -> dict[str, Any]:
     """What there is to know about a method, for `tightmap methods NAME` and for programs."""
     cls = solver_class(name)
-    hints = typing.get_type_hints(cls)
     able = cls.capabilities
     return {
         "name": canonical_name(name),
@@ -203,7 +208,7 @@ def describe_method(name: str) -> dict[str, Any]:
         "gives_bound": able.bounds,
         "capabilities": dataclasses.asdict(able),
         "options": {f.name: _default(f) for f in dataclasses.fields(cls)},
-        "option_types": {f.name: " or ".join(_kinds(hints[f.name])) for f in dataclasses.fields(cls)},
+        "option_types": {option: " or ".join(kinds) for option, kinds in _option_types(cls).items()},
         "about": inspect.getdoc(inspect.getmodule(cls)) or "",
         "about_options": inspect.getdoc(cls) or "",
     }

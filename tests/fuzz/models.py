@@ -176,7 +176,22 @@ def _grid_edges(height: int, width: int, diagonal: bool) -> list[list[int]]:
 
 def _grid(rng: Rng) -> Recipe:
     """Grids made by Model.grid and grids that only look like one, with uneven label counts and missing edges."""
-    sizes = [(1, 5), (5, 1), (2, 2), (2, 3), (3, 2), (2, 4), (3, 3), (3, 4), (2, 6), (2, 7), (7, 2), (4, 3), (1, 12), (1, 1)]
+    sizes = [
+        (1, 5),
+        (5, 1),
+        (2, 2),
+        (2, 3),
+        (3, 2),
+        (2, 4),
+        (3, 3),
+        (3, 4),
+        (2, 6),
+        (2, 7),
+        (7, 2),
+        (4, 3),
+        (1, 12),
+        (1, 1),
+    ]
     height, width = sizes[int(rng.integers(len(sizes)))]
     n = height * width
     edges = _grid_edges(height, width, bool(rng.random() < 0.25))

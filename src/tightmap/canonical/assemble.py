@@ -36,14 +36,16 @@ def assemble(
     hard = sums.infeasible or bool(np.isinf(unary.max(initial=0.0)))
     hard = hard or any(bool(np.isinf(p.tables).any()) for p in pieces)
     quantum = _quantum(unary, pieces, sums)
-    big, threshold = 0.0, math.inf
+    big, threshold, hopeless = 0.0, math.inf, math.inf
     unary_hard: np.ndarray | None = None
     if hard:
-        spread, top = _finite_spread(unary, offset, pieces)
-        big = 1.0 + spread * (1.0 + 1e-6)
+        spread, top, size = _finite_spread(unary, offset, pieces)
+        margin = 1.0 + 1e-6 * spread + 1e-9 * size  # not lost in the rounding of any energy
+        big = spread + margin
         if quantum > 0.0:
             big = quantum * math.ceil(big / quantum)
-        threshold = top + 0.25 * (1.0 + 1e-6 * spread)  # a quarter of what M exceeds the spread by
+        # feasible labellings are at most ``top``, others at least ``top + margin``
+        threshold, hopeless = top + 0.25 * margin, top + 0.75 * margin
         unary_hard = np.isinf(unary)
         if unary_hard.any():
             low = _finite_row_min(unary, offset)
@@ -84,6 +86,7 @@ def assemble(
         slack=sums.slack,
         hard=big,
         hard_threshold=threshold,
+        hopeless=hopeless,
         unary_hard=unary_hard if unary_hard is not None and unary_hard.any() else None,
         params_hard=params_hard if params_hard is not None and params_hard.any() else None,
     )
@@ -134,17 +137,19 @@ def table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
     return np.minimum(low, high), np.maximum(low, high)
 
 
-def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> tuple[float, float]:
-    """Sum of the ranges of all finite costs, and the largest energy they can add up to."""
+def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> tuple[float, float, float]:
+    """Sum of the ranges of all finite costs, the largest energy they can add up to, and their size in all."""
     low = _finite_row_min(unary, offset)
     high = _row_reduce(np.where(np.isinf(unary), -np.inf, unary), offset, np.maximum)
     high = np.where(np.isinf(high), 0.0, high)
     spread, top = float((high - low).sum()), float(high.sum())
+    size = float(np.maximum(np.abs(low), np.abs(high)).sum())
     for piece in pieces:
         least, most = table_extent(piece)
         spread += float((most - least).sum())
         top += float(most.sum())
-    return spread, top
+        size += float(np.maximum(np.abs(least), np.abs(most)).sum())
+    return spread, top, size
 
 
 def _gcd_of(values: FloatArray) -> float:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SMALL, LARGE = 2.0**-4, 2.0**64  # typical costs in this range are left as they are
 SAMPLE = 2048  # variables, and factors of each block, that are looked at
-SAFE = 2.0**900  # the sum of all costs in canonical units stays below this
+SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
 
 
 def unit_power(model: Model) -> int:

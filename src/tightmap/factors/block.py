@@ -36,7 +36,6 @@ class Block(ABC):
     weights: FloatArray
 
     kind: ClassVar[Kind]
-    symmetric: ClassVar[bool] = False  # the value does not change when the variables of a scope trade places
 
     per_row: ClassVar[tuple[str, ...]] = ()  # parameters with one entry per factor
     costs_in: ClassVar[tuple[str, ...]] = ()  # parameters that the cost of a factor is proportional to

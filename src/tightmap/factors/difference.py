@@ -24,7 +24,6 @@ class DifferenceBlock(Block):
     limits: FloatArray
 
     power: ClassVar[int]
-    symmetric: ClassVar[bool] = True
     per_row: ClassVar[tuple[str, ...]] = ("limits",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:

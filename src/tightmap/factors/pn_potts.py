@@ -21,7 +21,6 @@ class PnPottsBlock(Block):
 
     kind: ClassVar[Kind] = Kind.PN_POTTS
     costs_in: ClassVar[tuple[str, ...]] = ("costs",)
-    symmetric: ClassVar[bool] = True
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         own = labels[self.scopes]

@@ -16,7 +16,6 @@ from tightmap.runtime.compiled import lean
 @dataclass(frozen=True, eq=False)
 class PottsBlock(Block):
     kind: ClassVar[Kind] = Kind.POTTS
-    symmetric: ClassVar[bool] = True
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         return self.weights * (labels[self.scopes[:, 0]] != labels[self.scopes[:, 1]])

@@ -93,6 +93,7 @@ class Graph:
     slack: float  # upper bound on |canonical energy - user's energy| from recognising rounded structure
     hard: float  # the finite cost that stands for +inf, 0.0 when the model has none
     hard_threshold: float  # feasible labellings are below; a bound above it proves that there are none (else inf)
+    hopeless: float  # halfway from there to the least energy of a labelling with a forbidden entry (else inf)
     unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
     params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
     power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)
@@ -146,11 +147,6 @@ class Graph:
     def restrict(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of the canonical variables from labels of the user's ones."""
         return np.ascontiguousarray(np.asarray(labels, dtype=np.int64)[self.variables])
-
-    @property
-    def hopeless(self) -> float:
-        """An energy that every labelling with a forbidden entry exceeds, and that lies well above the threshold."""
-        return self.hard_threshold + 0.5 * (1.0 + 1e-6 * max(self.hard - 1.0, 0.0) / (1.0 + 1e-6))
 
     def user_energy(self, value: float) -> float:
         """A canonical energy in the user's units."""

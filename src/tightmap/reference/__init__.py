@@ -15,6 +15,8 @@ the two only have to agree.
     trws.py         trws            Kolmogorov 2006               pairwise       yes
 
     model.py        what they work on: unaries, dense tables, the multilinear energy (10) and its gradient
+    dense.py        from a Model to that
+    tensor.py       the product of a tensor and vectors, (6)-(8)
     simplex.py      projection on the simplices
     line_search.py  the best step along a segment, (17) and (87)-(95)
 

@@ -36,30 +36,33 @@ def linear_term(t: Tables, x: Vector, d: int, symmetrize: bool) -> Vector:
 
 def centre(decomposition: str, x: Vector, y: Vector, p: Vector, d: int, rho: float) -> Vector:
     """c^d, the minimiser of the augmented Lagrangian (34) in x^d without constraints."""
+    c: Vector
     last = len(x) - 1
     if decomposition == "cyclic":  # (24): x^(d-1) = x^d
         if d == 0:
-            return x[1] - (y[1] + p) / rho  # (36)
-        if d == last:
-            return x[d - 1] + (y[d] - p) / rho  # (38) with the sign of (111)
-        return 0.5 * (x[d - 1] + x[d + 1]) + (y[d] - y[d + 1] - p) / (2.0 * rho)  # (37)
-    if decomposition == "star":  # (25): x^1 = x^d
+            c = x[1] - (y[1] + p) / rho  # (36)
+        elif d < last:
+            c = 0.5 * (x[d - 1] + x[d + 1]) + (y[d] - y[d + 1] - p) / (2.0 * rho)  # (37)
+        else:
+            c = x[d - 1] + (y[d] - p) / rho  # (38) with the sign of (111)
+    elif decomposition == "star":  # (25): x^1 = x^d
         if d == 0:
-            return (x[1:].sum(axis=0) - (y[1:].sum(axis=0) + p) / rho) / last
-        return x[0] + (y[d] - p) / rho
-    others = (x.sum(axis=0) - x[d]) / last  # (26): x^d = mean of all
-    return others - (last + 1) / (rho * last) * (p + y[d] - y.mean(axis=0))
+            c = (x[1:].sum(axis=0) - (y[1:].sum(axis=0) + p) / rho) / last
+        else:
+            c = x[0] + (y[d] - p) / rho
+    else:  # symmetric, (26): x^d = mean of all
+        others = (x.sum(axis=0) - x[d]) / last
+        c = others - (last + 1) / (rho * last) * (p + y[d] - y.mean(axis=0))
+    return c
 
 
 def disagreement(decomposition: str, x: Vector) -> Vector:
     """The left side of the constraints (24)-(26), one row a copy; the first two have none for x^1."""
     gaps = np.zeros_like(x)
-    if decomposition == "cyclic":
-        gaps[1:] = x[:-1] - x[1:]
-    elif decomposition == "star":
-        gaps[1:] = x[0] - x[1:]
-    else:
+    if decomposition == "symmetric":
         gaps[:] = x - x.mean(axis=0)
+    else:
+        gaps[1:] = (x[:-1] if decomposition == "cyclic" else x[0]) - x[1:]
     return gaps
 
 
@@ -68,10 +71,8 @@ def sweep(t: Tables, x: Vector, y: Vector, rho: float, decomposition: str, symme
     before = x.copy()
     for d in range(len(x)):  # Step 2, (28): every copy given the latest others
         c = centre(decomposition, x, y, linear_term(t, x, d, symmetrize), d, rho)
-        if d == 0 or sets == "simplex":
-            x[d] = project(c, t.offset)  # (35)
-        else:
-            x[d] = np.clip(c, 0.0, 1.0 if sets == "box" else None)
+        simplex = d == 0 or sets == "simplex"
+        x[d] = project(c, t.offset) if simplex else np.clip(c, 0.0, 1.0 if sets == "box" else None)  # (35)
     gaps = disagreement(decomposition, x)
     y += rho * gaps  # Step 3, (29)
     return float((gaps**2).sum() + ((x - before) ** 2).sum())

@@ -18,7 +18,8 @@ def line_search(energy: Callable[[Vector], float], degree: int, x: Vector, r: Ve
     """
     nodes = 0.5 - 0.5 * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     p = Polynomial.fit(nodes, [energy(x + a * r) for a in nodes], degree, domain=[0.0, 1.0])
-    roots = p.deriv().roots()
+    slope = p.deriv()
+    roots = slope.trim(1e-10 * np.abs(slope.coef).max()).roots()  # leading coefficients that are rounding spoil them
     flat = roots.real[np.abs(roots.imag) < 1e-9]
     candidates = np.concatenate(([0.0, 1.0], flat[(flat > 0.0) & (flat < 1.0)]))
     return float(candidates[np.argmin(p(candidates))])

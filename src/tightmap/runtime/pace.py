@@ -18,12 +18,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from tightmap.runtime.compiled import instruction, lean
+from tightmap.runtime.compiled import INTERPRETED, instruction, lean
 
 if TYPE_CHECKING:
     from tightmap.moves.context import Context
 
-LOOK = 100_000  # units of work, some nanoseconds each, between two looks at the clock
+LOOK = 500 if INTERPRETED else 100_000  # units of work, some nanoseconds each when compiled, between two looks
 SLICE = 0.03  # seconds of work between two looks at limits, interruptions and the callback
 EVER = float("inf")
 

@@ -219,7 +219,7 @@ def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float)
 
 
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
-    kept = table[table <= room * (1.0 + 1e-9)]  # with the costs of the labelling whose energy is the upper bound
+    kept = table[table <= room]
     return bool((kept == np.rint(kept)).all())
 
 
