@@ -20,7 +20,9 @@ from numba.extending import overload
 from tightmap.factors.kernels import value
 from tightmap.graph.graph import Arrays, Graph, Kind
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.pace import check_time
 
 POTTS, LINEAR, QUADRATIC, DENSE = int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC), int(Kind.DENSE)
 INT32_LIMIT = 1 << 24  # largest local sum that is trusted to int32: duals may be a few times larger
@@ -112,7 +114,7 @@ def _move_diagonals(g, diagonal_of, diagonals, unary):
                 unary[g.offset[i] + a] += g.weight[e] * diagonals[d + a]
 
 
-def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
+def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray, ...]:
     """kind, base, tables, unaries, diagonal_of, diagonals: every factor Potts, truncated, or dense with 0 diagonal."""
     kind = g.kind.copy()
     base = np.zeros(len(kind), np.int64)
@@ -133,6 +135,7 @@ def _tables(g: Arrays) -> tuple[npt.NDArray, ...]:
         diagonals: list[npt.NDArray] = []
         at = 0
         for t, f in enumerate(rows[first]):
+            check_time(context)
             a, b = (int(v) for v in g.cards[edges[f]])
             if kind[f] == DENSE:
                 table = g.params[g.param[f] : g.param[f] + a * b].reshape(a, b)
@@ -249,7 +252,7 @@ def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDAr
     top = float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
     if len(kind) == 0:
         return top
-    dense = float(np.abs(tables).max()) if (kind == DENSE).any() else 0.0
+    dense = float(max(tables.max(), -tables.min())) if (kind == DENSE).any() else 0.0  # no copy of all tables
     return top + float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
 
 
@@ -264,17 +267,23 @@ def _by_number(number, scope, cards, kind, weight, base, out_kind, out_weight, o
 
 
 def _integral(values: npt.NDArray) -> bool:
-    return bool((values == np.rint(values)).all())
+    few = values[:1024]  # mostly tell
+    return bool((few == np.rint(few)).all()) and bool((values == np.rint(values)).all())
 
 
-def pair_model(graph: Graph, integers: bool = True) -> PairModel:
-    """Arrays for the primal-dual moves from a graph of pairwise factors (``integers=False``: always float64)."""
+def pair_model(graph: Graph, integers: bool = True, context: Context | None = None) -> PairModel:
+    """Arrays for the primal-dual moves from a graph of pairwise factors (``integers=False``: always float64).
+
+    TimeUp when the time limit of the context passes before they are ready.
+    """
     g = graph.arrays
-    kind, base, tables, unary, diagonal_of, diagonals = _tables(g)
+    kind, base, tables, unary, diagonal_of, diagonals = _tables(g, context)
+    check_time(context)
     layout = _grid_layout(graph)
     used_tables = tables if len(kind) else np.zeros(1)
     local = _local_sum(g, kind, base, tables, unary)
 
+    check_time(context)
     scale = graph.quantum if graph.quantum > 0.0 else 1.0
     weight, costs = g.weight / scale, unary / scale
     small = local / scale < INT32_LIMIT
@@ -300,6 +309,7 @@ def pair_model(graph: Graph, integers: bool = True) -> PairModel:
         nodes, node = graph.n, np.arange(graph.n)
         net, _ = csr_from_edges(nodes, ends[:, 0], ends[:, 1])
         number, count = np.arange(graph.m), graph.m
+    check_time(context)
     cards = np.zeros(nodes, np.int32)
     cards[node] = g.cards
     edges = Edges(

@@ -40,6 +40,7 @@ from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
@@ -129,9 +130,14 @@ class Expansion(Solver):
         if self.nonmetric not in ("auto", "truncate", "qpbo"):
             raise OptionError(f"{self.name}: nonmetric must be 'auto', 'truncate' or 'qpbo', got {self.nonmetric!r}")
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
-        moves = Moves(settle(pair_model(graph)), self.largest)
+        try:
+            model = settle(pair_model(graph, context=context))
+            check_time(context)
+        except TimeUp:
+            return None
+        moves = Moves(model, self.largest)
         given = init.labels is not None or init.relaxed is not None
         small = len(graph.arrays.unary) <= RESTART_SIZE
         restart = self.restart if not given and (small or self.restart) else False
@@ -144,8 +150,10 @@ class Expansion(Solver):
         order = label_order(graph, name, context.rng())
         return State(graph, context, moves, order, restart=restart)
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | None) -> Progress:
         """Moves until a sweep ends or a tenth of a second is over."""
+        if state is None:
+            return Progress(iterations=0)
         if state.labels is not None:
             return self._roof_step(state)
         begin = time.perf_counter()
@@ -229,7 +237,9 @@ class Expansion(Solver):
                 return Progress(labels=state.labels, iterations=0)
         return Progress(labels=state.labels, done=True)
 
-    def finish(self, state: State) -> Final:
+    def finish(self, state: State | None) -> Final:
+        if state is None:
+            return Final()
         labels = state.labels if state.labels is not None else state.moves.labels
         if state.moves.truncated:  # a truncated move can overlook even the change of one variable
             labels = local_minimum(state.graph, labels, state.context)

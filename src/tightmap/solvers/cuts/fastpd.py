@@ -28,15 +28,19 @@ import numpy as np
 
 from tightmap.energy.duals import Dual
 from tightmap.energy.energies import lower_bound, message_offsets
+from tightmap.factors.effort import operation_seconds
 from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
 from tightmap.moves.context import Context
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.cuts.expansion import Expansion, State, dual_bytes, first_labels, label_order
+
+GRACE = 0.2  # seconds that bounds may take when time is up
 
 
 def fitting_factor(graph: Graph) -> float:
@@ -75,23 +79,29 @@ class FastPD(Expansion):
     summary: ClassVar[str] = "primal-dual graph cuts: expansion moves with dual variables and a certified bound"
     capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True, bounds=True)
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         needed = dual_bytes(graph)
         if (graph.arrays.kind != Kind.POTTS).any() or not graph.uniform:
             needed += 8.0 * float(message_offsets(graph)[-1])
         require(needed, f"{self.name}: the duals of {graph.m} factors")
-        moves = Moves(pair_model(graph), self.largest)
+        try:
+            moves = Moves(pair_model(graph, context=context), self.largest)
+            check_time(context)
+        except TimeUp:
+            return None
         moves.begin(first_labels(graph, init, context))
         return State(graph, context, moves, label_order(graph, self.order, context.rng()))
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | None) -> Progress:
         progress = super().step(state)
-        if progress.done:
+        if progress.done and state is not None:
             progress.bound, _ = best_bound(state)
         return progress
 
-    def finish(self, state: State) -> Final:
+    def finish(self, state: State | None) -> Final:
         final = super().finish(state)
+        if state is None:
+            return final
         bound, share = best_bound(state)
 
         def expand() -> FloatArray:
@@ -103,13 +113,21 @@ class FastPD(Expansion):
 
 
 def best_bound(state: State) -> tuple[float, float]:
-    """The best certificate of the three multiples, and the multiple; evaluated once per state."""
+    """The best certificate of the three multiples, and the multiple; evaluated once per state.
+
+    When time is up, those that take long are left out.
+    """
     if state.bound is None:
         shares = sorted({1.0, 0.5, fitting_factor(state.graph)}, reverse=True)
         if has_closed_form(state.graph, state.moves):
             bounds = potts_bounds(state.graph, state.moves, shares)
         else:
-            bounds = [lower_bound(state.graph, state.moves.messages(state.graph, s)) for s in shares]
+            bounds = [-np.inf]
+            each = float(operation_seconds(state.graph, contraction=False).sum()) if state.graph.m else 0.0
+            for k, share in enumerate(shares):
+                if state.context.remaining() < each and (k + 1) * each > GRACE:
+                    break
+                bounds[k:] = [lower_bound(state.graph, state.moves.messages(state.graph, share))]
         best = int(np.argmax(bounds))
         state.bound = (bounds[best], shares[best])
     return state.bound

@@ -27,6 +27,7 @@ from tightmap.graphcut.quadratise import quadratise
 from tightmap.graphcut.swap import Swaps
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
@@ -50,7 +51,7 @@ class Swap(Solver):
     summary: ClassVar[str] = "alpha-beta swap by graph cuts; exact moves for every truncated difference, metric or not"
     capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True)
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         if init.labels is not None:
             labels = init.labels.copy()
         elif init.relaxed is not None:
@@ -58,10 +59,15 @@ class Swap(Solver):
         else:
             # descent first: lower energies in less time than from the labels of the cheapest unaries themselves
             labels = local_minimum(graph, unary_argmin(graph), context)
-        return State(graph, context, Swaps(pair_model(graph), labels))
+        try:
+            return State(graph, context, Swaps(pair_model(graph, context=context), labels))
+        except TimeUp:
+            return None
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | None) -> Progress:
         """Swaps until all pairs had their turn or a tenth of a second is over."""
+        if state is None:
+            return Progress(iterations=0)
         begin = time.perf_counter()
         moves = state.moves
         while not moves.swept:
@@ -88,7 +94,9 @@ class Swap(Solver):
         out[q.variables[choice == 1]] = b
         return out if energy(graph, out) < energy(graph, labels) else None
 
-    def finish(self, state: State) -> Final:
+    def finish(self, state: State | None) -> Final:
+        if state is None:
+            return Final()
         note, labels = f"{state.moves.swaps} swaps lowered the energy", state.moves.labels
         if state.undecided:
             labels = local_minimum(state.graph, labels, state.context)

@@ -27,6 +27,8 @@ import numpy.typing as npt
 from tightmap.energy.certificate import UNIT, Certified
 from tightmap.factors.tabulate import all_tables
 from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context
+from tightmap.runtime.pace import check_time
 
 Table = npt.NDArray[np.int64]
 BITS = 60  # the largest sum of costs has at most so many bits
@@ -145,13 +147,15 @@ def table_entries(graph: Graph) -> npt.NDArray[np.float64]:
     return np.exp2(np.add.reduceat(np.log2(g.cards[g.scope].astype(np.float64)), g.scope_start[:-1]))
 
 
-def build_network(graph: Graph, upper_energy: float) -> Network:
-    """Integer costs of a graph, of which only labellings below ``upper_energy`` matter."""
+def build_network(graph: Graph, upper_energy: float, context: Context | None = None) -> Network:
+    """Integer costs of a graph, of which only labellings below ``upper_energy`` matter; TimeUp after the time limit."""
     g = graph.arrays
     cards = [int(c) for c in g.cards]
     unary, unary_lows = _relative(g.unary, g.offset)
     flat, begin = all_tables(graph)
+    check_time(context)
     tables, table_lows = _relative(flat, begin)
+    check_time(context)
     lows = [graph.constant, *unary_lows.tolist(), *table_lows.tolist()]
     size = abs(graph.constant) + 2.0 * (float(np.abs(unary_lows).sum()) + float(np.abs(table_lows).sum()))
     base = math.fsum(lows)
@@ -176,6 +180,7 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
     def units(costs: npt.NDArray[np.float64]) -> Table:
         return np.floor(np.minimum(costs * scale, float(top))).astype(np.int64)
 
+    check_time(context)
     own = np.split(units(unary), g.offset[1:-1])
     net = Network(cards, own, {}, scale, base, allowance, top, upper, grain, whole, count)
     net.touching = [set() for _ in cards]
@@ -183,6 +188,8 @@ def build_network(graph: Graph, upper_energy: float) -> Network:
     scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()
     some = np.maximum.reduceat(costs, begin[:-1]) > 0 if graph.m else np.zeros(0, np.bool_)
     for f in np.flatnonzero(some).tolist():
+        if f % 512 == 0:
+            check_time(context)
         scope = scopes[first[f] : first[f + 1]]
         table = costs[place[f] : place[f + 1]].reshape([cards[i] for i in scope])
         if sorted(scope) != scope:

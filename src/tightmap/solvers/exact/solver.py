@@ -26,6 +26,7 @@ integers, so that a proof does not depend on rounding; what converting the costs
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -37,6 +38,7 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
@@ -129,13 +131,14 @@ class Exact(Solver):
 
     def step(self, state: State) -> Progress:
         if not state.done:
-            self._advance(state)
+            with suppress(TimeUp):
+                self._advance(state)
         return Progress(labels=state.best, bound=state.bound, done=state.done)
 
     def _advance(self, state: State) -> None:
         graph = state.graph
         if state.network is None:
-            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless))
+            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless), state.context)
             if self.elimination:
                 largest = float(np.log2(self.elimination))
                 around = {i: net.neighbours(i) for i in range(graph.n)}
