@@ -12,7 +12,7 @@ from numba.core import event
 import tightmap as tm
 from tightmap.registry import METHODS
 from tightmap.runtime import clock
-from tightmap.runtime.compiled import PREPARE
+from tightmap.runtime.clock import PREPARE
 from tightmap.solvers.admm import engine as admm_engine
 
 

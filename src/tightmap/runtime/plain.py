@@ -36,8 +36,12 @@ def with_njit(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """What ``numba.njit`` makes of the function; ``lean`` ones count references like all others."""
     known = {name: value for name, value in options.items() if name not in _OURS}
     folder = _folder()
-    with _caching_in(folder):
-        kernel: Any = numba.njit(cache=folder is not None, **known)(function)
+    kernel: Any = None
+    if folder is not None:
+        with suppress(RuntimeError), _caching_in(folder):  # the error: a function that is in no file
+            kernel = numba.njit(cache=True, **known)(function)
+    if kernel is None:
+        kernel = numba.njit(**known)(function)
     kernel.entry = kernel
     return kernel
 
@@ -65,11 +69,10 @@ def _folder() -> str | None:
 
 
 @contextmanager
-def _caching_in(folder: str | None) -> Iterator[None]:
+def _caching_in(folder: str) -> Iterator[None]:
     """Functions that are decorated meanwhile keep their machine code in the folder."""
     before = numba.config.CACHE_DIR
-    if folder is not None:
-        numba.config.CACHE_DIR = folder
+    numba.config.CACHE_DIR = folder
     try:
         yield
     finally:
