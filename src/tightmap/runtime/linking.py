@@ -39,7 +39,6 @@ from tightmap.runtime.forks import wait_before_fork
 from tightmap.runtime.plain import CODE_OPTIONS
 
 
-
 def _check_internals() -> None:
     """Raise AttributeError where this Numba does not have what the classes below replace or call.
 

@@ -7,8 +7,8 @@ whatever the machine has (one AVX register of float32, two of float64, two of NE
 every lane is computed with the same operations in the same order wherever it runs.
 
 There are no bounds checks: an index that leaves its array is the caller's mistake.  Under NUMBA_BOUNDSCHECK=1 there are
-(``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.  ``lanes`` says
-in plain Python what each of the instructions does.
+(``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.  ``lanes``
+says in plain Python what each instruction does.
 """
 
 from __future__ import annotations
