@@ -24,7 +24,8 @@ from numba.extending import intrinsic, models, overload, register_model
 
 from tightmap.runtime import guard, lanes
 from tightmap.runtime.compiled import instruction
-from tightmap.runtime.lanes import LANES
+
+LANES = lanes.LANES
 
 
 class Vec(types.Type):
