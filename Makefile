@@ -4,8 +4,10 @@ MINUTES ?= 10
 SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
+# tests whose models are small enough for kernels that are not compiled
+COVERED ?= tests/test_conformance.py
 
-.PHONY: demo test fuzz check-memory lint bench clean
+.PHONY: demo test fuzz check-memory coverage lint bench clean
 
 $(VENV)/.base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +36,10 @@ test: $(VENV)/.dev  ## lint, types, tests
 fuzz: $(VENV)/.dev  ## random models and files, all methods, against brute force; failures go to fuzz-failures/
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --out fuzz-failures
 
+coverage: $(VENV)/.dev  ## line coverage of the kernels, which run as plain Python for it
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -p no:xdist $(COVERED)
+	$(BIN)/python tools/kernel_coverage.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -47,4 +53,4 @@ bench: $(VENV)/.bench  ## the short benchmark, with a report page
 	$(BIN)/tightmap bench smoke --report bench.html
 
 clean:
-	rm -rf $(VENV) demo.png bench.html fuzz-failures
+	rm -rf $(VENV) .coverage demo.png bench.html fuzz-failures

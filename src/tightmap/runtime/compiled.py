@@ -31,7 +31,7 @@ import numba
 from tightmap.runtime import guard, plain
 from tightmap.runtime.forks import wait_before_fork
 
-INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined, unused-ignore]
+INTERPRETED = bool(getattr(numba.config, "DISABLE_JIT", False))
 _wanted_plain = os.environ.get("TIGHTMAP_PLAIN_NUMBA", "0") not in ("", "0")
 
 with suppress(ImportError):  # before ``linking``, which adds a lock that may be taken while this one is held

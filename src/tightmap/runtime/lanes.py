@@ -14,7 +14,7 @@ LANES = 8
 
 
 class Vector:
-    """LANES floating-point numbers as one value: no operation changes it, += makes a new one."""
+    """LANES floating-point numbers as one value, which no operation changes."""
 
     __slots__ = ("lanes",)
 

@@ -16,6 +16,7 @@ import numpy as np
 from tightmap.runtime import guard
 
 CODE_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT")  # settings of Numba that change code
+_config: Any = numba.config
 _OURS = ("nopython", "_nrt")  # options that njit sets itself, or that only ``linking`` understands
 
 
@@ -36,8 +37,12 @@ def with_njit(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """What ``numba.njit`` makes of the function; ``lean`` ones count references like all others."""
     known = {name: value for name, value in options.items() if name not in _OURS}
     folder = _folder()
-    with _caching_in(folder):
-        kernel: Any = numba.njit(cache=folder is not None, **known)(function)
+    kernel: Any = None
+    if folder is not None:
+        with suppress(RuntimeError), _caching_in(folder):  # the error: a function that is in no file
+            kernel = numba.njit(cache=True, **known)(function)
+    if kernel is None:
+        kernel = numba.njit(**known)(function)
     kernel.entry = kernel
     return kernel
 
@@ -53,9 +58,9 @@ def _folder() -> str | None:
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
-    digest.update(repr((guard.CHECKED, [str(getattr(numba.config, name, None)) for name in CODE_OPTIONS])).encode())
+    digest.update(repr((guard.CHECKED, [str(getattr(_config, name, None)) for name in CODE_OPTIONS])).encode())
     name = f"plain-{digest.hexdigest()[:16]}"
-    given = numba.config.CACHE_DIR  # type: ignore[attr-defined, unused-ignore]
+    given = _config.CACHE_DIR
     for place in (Path(given) if given else package / "__pycache__", Path.home() / ".cache" / "tightmap"):
         with suppress(OSError):
             (place / name).mkdir(parents=True, exist_ok=True)
@@ -65,12 +70,11 @@ def _folder() -> str | None:
 
 
 @contextmanager
-def _caching_in(folder: str | None) -> Iterator[None]:
+def _caching_in(folder: str) -> Iterator[None]:
     """Functions that are decorated meanwhile keep their machine code in the folder."""
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined, unused-ignore]
-    if folder is not None:
-        numba.config.CACHE_DIR = folder  # type: ignore[attr-defined, unused-ignore]
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = folder
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined, unused-ignore]
+        _config.CACHE_DIR = before

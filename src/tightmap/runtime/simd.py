@@ -8,7 +8,7 @@ every lane is computed with the same operations in the same order wherever it ru
 
 There are no bounds checks: an index that leaves its array is the caller's mistake.  Under NUMBA_BOUNDSCHECK=1 there are
 (``guard``): every access is tested against the size of its array, and a ``pointer`` is the array itself.  ``lanes``
-says in plain Python what each of the instructions does.
+says in plain Python what each instruction does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from numba.extending import intrinsic, models, overload, register_model
 
 from tightmap.runtime import guard, lanes
 from tightmap.runtime.compiled import instruction
-from tightmap.runtime.lanes import LANES as LANES
+
+LANES = lanes.LANES
 
 
 class Vec(types.Type):
