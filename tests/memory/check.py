@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
 HEAP_CHECKER = "libc_malloc_debug.so.0"
 MOST_MEMORY = 6 << 30  # bytes of a process: what needs more counts as refused
-SILENCE = 900.0  # seconds without a word after which a process is taken for dead
+SILENCE = 3600.0  # seconds without a word after which a process is taken for dead
 UNCACHED = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}  # small blocks that are handed on are not filled otherwise
 PASSES: dict[str, dict[str, str]] = {
     "bounds": {"NUMBA_BOUNDSCHECK": "1", "MALLOC_PERTURB_": "1", **UNCACHED},  # fresh bytes are 0xfe
@@ -48,7 +48,7 @@ PASSES: dict[str, dict[str, str]] = {
 LONG_STEPS = ("tabu", "sa", "anneal", "lns", "exact", "auto")  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "bcd": [*({"blocks": b} for b in ("forests", "lines", "rows", "columns")), {"incremental": True, "order": "random"}],
+    "bcd": [{"blocks": "forests"}, {"blocks": "lines"}, {"blocks": "rows"}, {"incremental": True, "order": "random"}],
     "fw": [{"steps": "pairwise"}],
     "cqp": [{"steps": "pairwise"}, {"steps": "plain", "line_search": "diminishing"}, {"line_search": "armijo"}],
     "pgd": [{"step_rule": "fixed"}],
@@ -82,7 +82,7 @@ def work(method: str, count: int, first: int) -> None:
     """Run a method on the models from number ``first`` on, with a line before and after each."""
     import resource
 
-    from models import cases
+    from memory.models import cases
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     for index, (name, build) in enumerate(cases(count)):
@@ -258,8 +258,7 @@ def main() -> int:
         work(arguments.worker, arguments.models, arguments.first)
         return 0
 
-    from models import FIXED
-
+    from memory.models import FIXED
     from tightmap.registry import METHODS
 
     methods = arguments.methods.split(",") if arguments.methods else list(METHODS)
