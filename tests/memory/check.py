@@ -217,12 +217,13 @@ def run_method(name: str, method: str, count: int) -> Outcome:
 
 def conformance(name: str) -> Outcome:
     """The conformance tests under the checks of a pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "test_conformance.py"]
+    options = ["-o", "addopts=", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line"]
+    command = [sys.executable, "-m", "pytest", *options, "test_conformance.py"]
     done = subprocess.run(command, env=environment(name), cwd=HERE.parent, capture_output=True, text=True)
     found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|skipped|failed|error)", done.stdout)}
     outcome = Outcome(found.get("passed", 0) + found.get("failed", 0), found.get("skipped", 0))
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode != 0:
+    if done.returncode != 0 or outcome.runs == 0:
         outcome.failures = [f"{name}: conformance: {line}" for line in lines or [f"ended with {done.returncode}"]]
     return outcome
 
