@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "memory"))
-
-import check
+from memory import check
 
 CAUGHT = {
     "beyond the end": "element(x, 8)",

@@ -3,7 +3,8 @@
     python tools/kernel_coverage.py              a table: lines inside kernels that ran, per file, and in all
     python tools/kernel_coverage.py --missing    the lines that did not run as well
 
-Only lines inside functions decorated with @compiled or @lean count: what is compiled otherwise, and cannot be seen.
+Only lines inside functions decorated with @compiled, @lean or a name made from these count: what is compiled otherwise,
+and cannot be seen.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ DECORATORS = ("compiled", "lean")
 
 def kernel_lines(source: str) -> set[int]:
     """Numbers of the lines inside kernels, their headers left out."""
+    tree = ast.parse(source)
+    decorators = set(DECORATORS)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _name(node.value) in DECORATORS:
+            decorators |= {_name(target) for target in node.targets}
     out: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and any(_name(d) in DECORATORS for d in node.decorator_list):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any(_name(d) in decorators for d in node.decorator_list):
             out |= set(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
     return out
 

@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
 HEAP_CHECKER = "libc_malloc_debug.so.0"
 MOST_MEMORY = 6 << 30  # bytes of a process: what needs more counts as refused
-SILENCE = 900.0  # seconds without a word after which a process is taken for dead
+SILENCE = 3600.0  # seconds without a word after which a process is taken for dead
 UNCACHED = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}  # small blocks that are handed on are not filled otherwise
 PASSES: dict[str, dict[str, str]] = {
     "bounds": {"NUMBA_BOUNDSCHECK": "1", "MALLOC_PERTURB_": "1", **UNCACHED},  # fresh bytes are 0xfe
@@ -92,7 +92,7 @@ def work(method: str, count: int, first: int) -> None:
     """Run a method on the models from number ``first`` on, with a line before and after each."""
     import resource
 
-    from models import cases
+    from memory.models import cases
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     for index, (name, build) in enumerate(cases(count)):
@@ -227,12 +227,13 @@ def run_method(name: str, method: str, count: int) -> Outcome:
 
 def conformance(name: str) -> Outcome:
     """The conformance tests under the checks of a pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", "test_conformance.py"]
+    options = ["-o", "addopts=", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line"]
+    command = [sys.executable, "-m", "pytest", *options, "test_conformance.py"]
     done = subprocess.run(command, env=environment(name), cwd=HERE.parent, capture_output=True, text=True)
     found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|skipped|failed|error)", done.stdout)}
     outcome = Outcome(found.get("passed", 0) + found.get("failed", 0), found.get("skipped", 0))
     lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode != 0:
+    if done.returncode != 0 or outcome.runs == 0:
         outcome.failures = [f"{name}: conformance: {line}" for line in lines or [f"ended with {done.returncode}"]]
     return outcome
 
@@ -268,8 +269,7 @@ def main() -> int:
         work(arguments.worker, arguments.models, arguments.first)
         return 0
 
-    from models import FIXED
-
+    from memory.models import FIXED
     from tightmap.registry import METHODS
 
     methods = arguments.methods.split(",") if arguments.methods else list(METHODS)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from models import FIXED, grid, grid_with_gap, uneven_grid
 
 import tightmap as tm
+from memory.models import FIXED, grid, grid_with_gap, uneven_grid
 
 ADMM: dict[str, Any] = {"polish": False, "restarts": 1}
 
