@@ -137,3 +137,14 @@ def test_lines_of_an_image(shape):
             start, nodes = family.nodes(first, family.count)
             for k, line in enumerate(lines[first:]):
                 assert nodes[start[k] : start[k + 1]].tolist() == line.tolist()
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_small_differences_beside_large_costs_are_descended(incremental):
+    # 0.5 beside 2^40 is far above the rounding of a sum of two costs: no tie
+    large = 2.0**40
+    model = tm.Model([2, 2])
+    model.add_unaries([[large, large + 0.5], [large + 1.0, large]])
+    model.add_factors([[0, 1]], [[0.0, 0.25], [0.25, 0.0]])
+    result = tm.solve(model, "bcd", restarts=0, incremental=incremental, init=[1, 0])
+    assert result.labels.tolist() == [0, 1]

@@ -213,3 +213,18 @@ def test_certified_bounds_survive_copies():
     bound = Certified(1.5, 1e-3)
     for twin in (copy.copy(bound), copy.deepcopy(bound), pickle.loads(pickle.dumps(bound))):
         assert twin == 1.5 and twin.error == 1e-3
+
+
+@pytest.mark.parametrize("method", ["admm", "pgd", "fw", "cqp"])
+def test_a_model_with_hard_costs_is_the_same_model_when_scaled(method):
+    # the finite stand-in of +inf, and the softer one that gradients see, are multiples of the finite costs
+    seen = []
+    for scale in (1.0, 0.5, 2.0**-7):
+        model = tm.Model([2, 2, 2])
+        model.add_factors([[1, 0]], [[0.0, 0.0], [0.0, -2.0]], weights=[3.0 * scale])
+        model.add_factors([[0, 2]], [[2.0, -1.0], [-1.0, math.inf]], weights=[scale])
+        graph = model.graph()
+        unit = scale * 2.0**graph.power  # of the costs in the graph
+        value = tm.solve(model, method, max_iterations=5).energy
+        seen.append((graph.hard / unit, graph.soft_range / unit, value / scale))
+    assert seen[0] == seen[1] == seen[2]

@@ -36,11 +36,12 @@ def assemble(
     hard = sums.infeasible or bool(np.isinf(unary.max(initial=0.0)))
     hard = hard or any(bool(np.isinf(p.tables).any()) for p in pieces)
     quantum = _quantum(unary, pieces, sums)
-    big, threshold, hopeless = 0.0, math.inf, math.inf
+    big, threshold, hopeless, soft_range = 0.0, math.inf, math.inf, 0.0
     unary_hard: np.ndarray | None = None
     if hard:
-        spread, top, size = _finite_spread(unary, offset, pieces)
-        margin = 1.0 + 1e-6 * spread + 1e-9 * size  # not lost in the rounding of any energy
+        spread, top, size, soft_range = _finite_spread(unary, offset, pieces)
+        # Not lost in the rounding of any energy, and a multiple of it: scaled costs give the same model, scaled
+        margin = spread / 256.0 + 1e-9 * size or 1.0
         big = spread + margin
         if quantum > 0.0:
             big = quantum * math.ceil(big / quantum)
@@ -87,6 +88,7 @@ def assemble(
         hard=big,
         hard_threshold=threshold,
         hopeless=hopeless,
+        soft_range=soft_range,
         unary_hard=unary_hard if unary_hard is not None and unary_hard.any() else None,
         params_hard=params_hard if params_hard is not None and params_hard.any() else None,
     )
@@ -137,19 +139,22 @@ def table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
     return np.minimum(low, high), np.maximum(low, high)
 
 
-def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> tuple[float, float, float]:
-    """Sum of the ranges of all finite costs, the largest energy they can add up to, and their size in all."""
+def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> tuple[float, float, float, float]:
+    """Sum of the ranges of all finite costs, the largest energy they can add up to, their size in all, and the
+    largest cost of one factor above its smallest one or zero."""
     low = _finite_row_min(unary, offset)
     high = _row_reduce(np.where(np.isinf(unary), -np.inf, unary), offset, np.maximum)
     high = np.where(np.isinf(high), 0.0, high)
     spread, top = float((high - low).sum()), float(high.sum())
     size = float(np.maximum(np.abs(low), np.abs(high)).sum())
+    largest = float((high - low).max(initial=0.0))
     for piece in pieces:
         least, most = table_extent(piece)
         spread += float((most - least).sum())
         top += float(most.sum())
         size += float(np.maximum(np.abs(least), np.abs(most)).sum())
-    return spread, top, size
+        largest = max(largest, float((most - np.minimum(least, 0.0)).max(initial=0.0)))
+    return spread, top, size, largest
 
 
 def _gcd_of(values: FloatArray) -> float:

@@ -94,6 +94,7 @@ class Graph:
     hard: float  # the finite cost that stands for +inf, 0.0 when the model has none
     hard_threshold: float  # feasible labellings are below; a bound above it proves that there are none (else inf)
     hopeless: float  # halfway from there to the least energy of a labelling with a forbidden entry (else inf)
+    soft_range: float  # with hard costs: the largest finite cost of one factor above its smallest one or zero (else 0)
     unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
     params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
     power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)

@@ -20,7 +20,8 @@ from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 
-TIE = 1e-12  # a label must be cheaper by more than this part of the cost: less may be rounding, and no descent
+TIE = 1e-12  # where costs are kept and changed for long, or come from relaxed vectors: what differs by less is equal
+ROUNDING = 2.0**-52  # a sum of k terms is off by less than k times this part of the sum of their sizes
 AS_NUMBERED = np.zeros(0, np.int64)  # stands for the order 0, 1, 2, ... of the visits, without a list of it
 
 
@@ -55,25 +56,28 @@ def descend(g, labels, dirty, order, begin, end, left):
                 return changed, at
         dirty[i] = 0
         o = g.offset[i]
-        shared = 0.0  # what all labels pay for Potts factors; relative to that, a Potts factor changes one entry only
+        now = labels[i]
         for s in range(c):
             cost[s] = g.unary[o + s]
+        size = abs(cost[now])  # sum of the sizes of what the present label pays: how large rounding errors can be
         for a in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[a])
             p = int(g.adj_pos[a])
             if g.kind[f] == 1:
                 l = labels[g.scope[g.scope_start[f] + 1 - p]]
-                shared += abs(g.weight[f])
+                size += abs(g.weight[f])
                 if l < c:
                     cost[l] -= g.weight[f]
             else:
+                before = cost[now]
                 add_slice(g, f, p, labels, cost, 1.0)
+                size += abs(cost[now] - before)
         best = 0
         for s in range(1, c):
             if cost[s] < cost[best]:
                 best = s
-        now = labels[i]
-        if cost[best] < cost[now] - TIE * (abs(cost[now]) + shared):
+        # what is cheaper by less may be rounding, and no descent
+        if cost[best] < cost[now] - ROUNDING * (g.adj_start[i + 1] - g.adj_start[i] + 2) * size:
             labels[i] = best
             changed += 1
             _push_neighbours(g, i, dirty)

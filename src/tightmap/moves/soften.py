@@ -14,34 +14,13 @@ import numpy as np
 from tightmap.graph.graph import Arrays, Graph
 
 
-def soft_range(graph: Graph) -> float:
-    """The largest finite cost above the smallest one of its unary or of its kind of table."""
-    g = graph.arrays
-    unary, tables = g.unary, g.params
-    if graph.unary_hard is not None:
-        unary = np.where(graph.unary_hard, np.repeat(_row_min(graph), g.cards), unary)
-    if graph.params_hard is not None:
-        tables = tables[~graph.params_hard]
-    largest = float(np.abs(g.weight).max(initial=0.0))
-    if len(tables):
-        largest *= max(1.0, float(tables.max() - min(0.0, float(tables.min()))))
-    if len(unary):
-        low = np.minimum.reduceat(unary, g.offset[:-1])
-        largest = max(largest, float((np.maximum.reduceat(unary, g.offset[:-1]) - low).max()))
-    return largest
-
-
-def _row_min(graph: Graph) -> np.ndarray:
-    return np.minimum.reduceat(graph.arrays.unary, graph.arrays.offset[:-1])
-
-
 def softened(graph: Graph, multiple: float) -> Arrays:
     """The arrays with hard costs of ``multiple`` soft ranges, the graph's own arrays where there are none."""
     g = graph.arrays
     if graph.unary_hard is None and graph.params_hard is None:
         return g
-    drop = graph.hard - multiple * soft_range(graph)
-    if drop <= 0.0:
+    drop = graph.hard - multiple * graph.soft_range
+    if drop <= 0.0 or graph.soft_range == 0.0:
         return g
     unary, params = g.unary, g.params
     if graph.unary_hard is not None:

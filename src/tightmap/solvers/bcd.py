@@ -137,6 +137,12 @@ class BCD(Solver):
         state.changed += changed
         if state.position < graph.n:
             return Progress(iterations=0)
+        if state.cost is not None and state.changed == 0:
+            # Kept costs are only good to TIE: the last differences are found with fresh ones
+            state.dirty[:] = 1
+            state.changed, _ = descend(*walk[:4], 0, graph.n, time_left(state.context))
+            if state.changed:
+                initial_costs(g, state.labels, state.cost)
         if state.forests is not None and state.changed == 0:
             state.changed = sweep_forests(graph, state.forests, state.labels, state.context)
             state.dirty[:] = 1
