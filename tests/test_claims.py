@@ -228,3 +228,11 @@ def test_a_model_with_hard_costs_is_the_same_model_when_scaled(method):
         value = tm.solve(model, method, max_iterations=5).energy
         seen.append((graph.hard / unit, graph.soft_range / unit, value / scale))
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_infeasible_where_finite_costs_do_not_differ():
+    # the stand-in of +inf must stand out against the size of the costs, not only against their differences
+    model = tm.Model([1, 2, 2])
+    model.add_factors([[0, 1]], [[math.inf, 0.0]])
+    model.add_factors([[1, 2]], [[math.inf, 0.7], [math.inf, math.inf]])
+    assert tm.solve(model, "exact").status is tm.Status.INFEASIBLE

@@ -17,6 +17,7 @@ _PUBLIC = {
     "OptionError": "tightmap.errors",
     "Result": "tightmap.result",
     "Status": "tightmap.result",
+    "maxflow": "tightmap.graphcut.mincut",
     "methods": "tightmap.registry",
     "register": "tightmap.registry",
     "solve": "tightmap.driver",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
     from tightmap.errors import OptionError as OptionError
+    from tightmap.graphcut.mincut import maxflow as maxflow
     from tightmap.io import read as read
     from tightmap.io import read_labels as read_labels
     from tightmap.io import write as write

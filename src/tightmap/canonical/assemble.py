@@ -41,7 +41,7 @@ def assemble(
     if hard:
         spread, top, size, soft_range = _finite_spread(unary, offset, pieces)
         # Not lost in the rounding of any energy, and a multiple of it: scaled costs give the same model, scaled
-        margin = spread / 256.0 + 1e-9 * size or 1.0
+        margin = (spread + size) / 256.0 or 1.0
         big = spread + margin
         if quantum > 0.0:
             big = quantum * math.ceil(big / quantum)

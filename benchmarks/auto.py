@@ -1,0 +1,315 @@
+"""The default call on every family of models: energy, bound, status and wall time beside what is known.
+
+    python benchmarks/auto.py [--groups paper families ...] [--only NAME ...] [--limit S] [--threads N]
+    python benchmarks/auto.py --singles            every single method at the same limit as well: who was ahead
+    python benchmarks/auto.py --anytime            the energy after 1, 3, 10 and 30 seconds
+    python benchmarks/auto.py --toulbar2           pytoulbar2 beside it, where it is installed and can read the file
+
+Groups: paper, families, uai, wcsp, maxcut, second-order, generated.  Models come from TIGHTMAP_DATA (default
+../shared/data); what is missing is left out with a message.  Generated models use seeds that nothing was chosen by.
+Kernels are compiled before the clock starts, by a short call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import tightmap as tm
+from tightmap.bench.instances import PAPER
+from tightmap.errors import ModelError
+from tightmap.problems import match_points, random_points, read_image
+
+DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "tabu", "exact", "mplp-c", "qpbo")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its time limit, and what is known of it: an energy to reach, and whether to prove it."""
+
+    group: str
+    name: str
+    build: Callable[[], tm.Model]
+    limit: float = 20.0
+    known: float = math.inf
+    prove: bool = False
+    path: Path | None = None
+
+
+def from_file(group: str, name: str, limit: float = 20.0, known: float = math.inf, prove: bool = False) -> Case:
+    path = DATA / name
+    evidence = path.with_name(path.name.removesuffix(".xz") + ".evid")
+
+    def build() -> tm.Model:
+        return tm.read(path, evidence=evidence) if evidence.exists() else tm.read(path)
+
+    return Case(group, path.name, build, limit, known, prove, path)
+
+
+def penguin() -> tm.Model:
+    """Denoising with 256 grey values; pixels in the hole of the mask have no data term."""
+    image = read_image(DATA / "families/penguin-input.png", grey=True).astype(float)
+    seen = read_image(DATA / "families/penguin-mask.png", grey=True) > 0
+    model = tm.Model.grid(*image.shape, 256)
+    levels = np.arange(256.0)
+    model.add_unaries(np.where(seen[..., None], (image[..., None] - levels) ** 2, 0.0).reshape(-1, 256))
+    index = np.arange(image.size).reshape(image.shape)
+    across = np.column_stack((index[:, :-1].reshape(-1), index[:, 1:].reshape(-1)))
+    down = np.column_stack((index[:-1].reshape(-1), index[1:].reshape(-1)))
+    edges = np.concatenate((across, down))
+    model.add_truncated_quadratic(edges, np.full(len(edges), 25.0), 200.0)
+    return model
+
+
+def real_models() -> Iterator[Case]:
+    reach = {  # seconds, energy, and whether it is to be proven
+        "inpainting-n4/ring": (0.3, 484.590667, True),
+        "inpainting-n8/ring": (10, 495.197990, True),
+        "inpainting-n4/ring-inverse": (30, 424.115008, False),
+        "inpainting-n8/ring-inverse": (30, 434.316670, False),
+        "matching/matching0": (2, 19.3629029, True),
+        "stereo/tsukuba": (30, 369218, True),
+        "stereo/venus": (60, 3048100, False),
+        "stereo/teddy": (60, 1338300, False),
+    }
+    for instance in PAPER:
+        name = f"{instance.family}/{instance.name}"
+        if name in reach or instance.family == "second-order":
+            group = "paper" if name in reach else "second-order"
+            if instance.missing:
+                print(f"{name}: {instance.missing}, left out")
+                continue
+            yield Case(group, name, lambda i=instance: i.build().model, *reach.get(name, (12.0,)))
+    for name, known, prove in (
+        ("75-26-5.uai", 50.738856, False),
+        ("pedigree40.uai.xz", 300.530750, False),
+        ("54.uai", 3.1554, True),
+        ("wcsp_13.uai", 0.489001, True),
+        ("bw_p34_10.uai.xz", 1.4384, True),
+        ("comm_p01_10.uai.xz", 1.386294, True),
+        ("sg_p01_20.uai", math.inf, True),
+        ("ra.cnf.uai", 0.0, True),
+        ("log-1.cnf.uai", 0.0, True),
+        ("Alchemy_11.uai", -1344.0, True),
+        ("relational_3.uai.xz", math.inf, True),
+        ("GEOM40_6.wcsp.xz", 0.0, True),
+        ("maximization.cfn", -0.5, True),
+        ("hotel_02.dd", math.inf, True),
+        ("G14.txt", -3064, False),
+        ("g05_80.0.mc", -929, True),
+        ("QPLIB_3822.qubo", -1402, False),
+        ("QPLIB_5882.qubo", -50321, False),
+    ):
+        yield from_file("families", f"families/{name}", 20, known, prove)
+    yield Case("families", "penguin", penguin, 20)
+    for name in ("Grids_18", "ObjectDetection_11", "Promedas_11", "Promedas_24", "ProteinFolding_11"):
+        yield reference_case(name)
+    for name in ("Segmentation_11", "Segmentation_12", "wcsp_11"):
+        yield reference_case(name)
+    for name, known in (
+        ("celar6sub0.wcsp", 159),
+        ("zebra.wcsp", 0),
+        ("example.wcsp", 27),
+        ("404.wcsp.xz", 114),
+        ("1aho.cfn.gz", -33.729920),
+        ("CELAR6SUB1.cfn.gz", 2669),
+        ("bqp100-1.qpbo", -7970),
+    ):
+        yield from_file("wcsp", f"wcsp/{name}", 20, known, True)
+    yield from_file("maxcut", "maxcut/G1.txt", 60, -11624)
+    yield from_file("maxcut", "maxcut/G11.txt", 60, -564)
+    yield from_file("maxcut", "families/G14.txt", 60, -3064)
+
+
+def reference_case(name: str) -> Case:
+    """A UAI model with the energy of the solution beside it."""
+    case = from_file("uai", f"uai/{name}.uai")
+    solution = DATA / f"uai/{name}.uai.MAP"
+    known = math.inf
+    if solution.exists():
+        numbers = [int(w) for w in solution.read_text().split()[1:]]
+        known = tm.read(DATA / f"uai/{name}.uai").energy(numbers[1:])
+    return Case("uai", name, case.build, 20.0, known, False, case.path)
+
+
+def generated(seed: int) -> Iterator[Case]:
+    """Look-alikes of kinds of models that nothing was chosen by."""
+    yield Case("generated", f"grid of tables {seed}", lambda: table_grid(seed))
+    yield Case("generated", f"random CSP {seed}", lambda: random_csp(seed))
+    yield Case("generated", f"dense QUBO {seed}", lambda: dense_qubo(seed))
+    yield Case("generated", f"matching {seed}", lambda: points(seed))
+    yield Case("generated", f"photomontage {seed}", lambda: photomontage(seed))
+    yield Case("generated", f"noisy parity {seed}", lambda: parity(seed))
+
+
+def points(seed: int) -> tm.Model:
+    left, right, _ = random_points(seed, 16, 3)
+    return match_points(left, right, strength=10.0)
+
+
+def table_grid(seed: int, side: int = 26) -> tm.Model:
+    """A grid of directed tables, half of them deterministic up to noise, as in networks of conditional tables."""
+    rng = np.random.default_rng([seed, 1])
+    model = tm.Model([2] * side**2)
+    for r in range(1, side):
+        for c in range(1, side):
+            p = rng.uniform(0.02, 0.98, (2, 2, 2))
+            p[..., 1] = 1 - p[..., 0]
+            if rng.random() < 0.5:
+                p = np.where(p > 0.5, 1.0, 1e-3)
+            model.add_factors([[(r - 1) * side + c, r * side + c - 1, r * side + c]], -np.log(p))
+    return model
+
+
+def random_csp(seed: int, n: int = 120, labels: int = 8) -> tm.Model:
+    rng = np.random.default_rng([seed, 2])
+    model = tm.Model([labels] * n)
+    pairs = np.array([(i, j) for i in range(n) for j in range(i + 1, n)])
+    pairs = pairs[rng.random(len(pairs)) < 0.06]
+    for pair in pairs:
+        table = rng.integers(0, 100, (labels, labels)).astype(float)
+        table[rng.random(table.shape) < 0.15] = math.inf
+        model.add_factors([pair], table)
+    return model
+
+
+def dense_qubo(seed: int, n: int = 200) -> tm.Model:
+    rng = np.random.default_rng([seed, 3])
+    model = tm.Model([2] * n)
+    i, j = np.triu_indices(n, 1)
+    keep = rng.random(len(i)) < 0.5
+    tables = np.zeros((int(keep.sum()), 2, 2))
+    tables[:, 1, 1] = rng.integers(-100, 101, len(tables))
+    model.add_factors(np.column_stack((i, j))[keep], tables)
+    unary = np.zeros((n, 2))
+    unary[:, 1] = rng.integers(-100, 101, n)
+    model.add_unaries(unary)
+    return model
+
+
+def photomontage(seed: int, shape: tuple[int, int] = (160, 200), labels: int = 5) -> tm.Model:
+    """Which picture each pixel is taken from: seams cost what the two pictures differ by on both sides."""
+    rng = np.random.default_rng([seed, 4])
+    h, w = shape
+    coarse = rng.uniform(0, 255, (labels, h // 8 + 2, w // 8 + 2))
+    pictures = np.kron(coarse, np.ones((8, 8)))[:, :h, :w] + rng.normal(0, 8, (labels, h, w))
+    model = tm.Model.grid(h, w, labels)
+    unary = np.zeros((h, w, labels))
+    for l in range(labels):  # a stroke of each picture is wanted
+        r, c = rng.integers(0, h - 12), rng.integers(0, w - 40)
+        unary[r : r + 12, c : c + 40] = math.inf
+        unary[r : r + 12, c : c + 40, l] = 0.0
+    model.add_unaries(unary.reshape(-1, labels))
+    index = np.arange(h * w).reshape(shape)
+    for a, b, pa, pb in (
+        (index[:, :-1], index[:, 1:], pictures[:, :, :-1], pictures[:, :, 1:]),
+        (index[:-1], index[1:], pictures[:, :-1], pictures[:, 1:]),
+    ):
+        pa, pb = pa.reshape(labels, -1).T, pb.reshape(labels, -1).T
+        tables = np.abs(pa[:, :, None] - pa[:, None, :]) + np.abs(pb[:, :, None] - pb[:, None, :])
+        model.add_factors(np.column_stack((a.reshape(-1), b.reshape(-1))), tables)
+    return model
+
+
+def parity(seed: int, n: int = 300) -> tm.Model:
+    """Soft clauses over three binary variables, with some hard ones."""
+    rng = np.random.default_rng([seed, 5])
+    model = tm.Model([2] * n)
+    for k in range(int(4.0 * n)):
+        scope = rng.choice(n, 3, replace=False)
+        table = np.zeros((2, 2, 2))
+        table[tuple(rng.integers(0, 2, 3))] = math.inf if k % 5 == 0 else float(rng.integers(1, 10))
+        model.add_factors([scope], table)
+    return model
+
+
+def toulbar2(case: Case, limit: float) -> str:
+    """The energy that pytoulbar2 ends with, and whether it proved it; a dash where it cannot."""
+    try:
+        import pytoulbar2
+    except ImportError:
+        return "-"
+    if case.path is None or not str(case.path).endswith((".wcsp", ".wcsp.xz", ".cfn", ".cfn.gz")):
+        return "-"
+    network = pytoulbar2.CFN(verbose=-1)
+    network.Read(str(case.path))
+    found = network.Solve(timeLimit=int(max(1, limit)))
+    return f"{found[1]:.8g}" if found else "none"
+
+
+def run(case: Case, method: str, limit: float, threads: int | None) -> tuple[tm.Result | None, float]:
+    model = case.build()
+    begin = time.perf_counter()
+    try:
+        result = tm.solve(model, method, time_limit=limit, threads=threads)
+    except ModelError as problem:
+        print(f"    {method}: {str(problem)[:100]}")
+        return None, 0.0
+    return result, time.perf_counter() - begin
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", nargs="*")
+    parser.add_argument("--only", nargs="*", help="part of a model's name")
+    parser.add_argument("--limit", type=float)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[101])
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--singles", action="store_true")
+    parser.add_argument("--methods", nargs="*", default=["auto"])
+    parser.add_argument("--anytime", action="store_true")
+    parser.add_argument("--toulbar2", action="store_true")
+    parser.add_argument("--notes", action="store_true", help="what each method of auto did")
+    given = parser.parse_args()
+    methods = given.methods + [m for m in SINGLES if given.singles]
+    cases = [*real_models(), *(c for s in given.seeds for c in generated(s))]
+    missed = 0
+    print(f"{'model':28}{'method':12}{'limit':>6}{'wall':>7}{'energy':>16}{'bound':>16}{'known':>14}  status")
+    for case in cases:
+        if given.groups and case.group not in given.groups:
+            continue
+        if given.only and not any(part in case.name for part in given.only):
+            continue
+        if case.path is not None and not case.path.exists():
+            print(f"{case.name}: not here, left out")
+            continue
+        limits = [1.0, 3.0, 10.0, 30.0] if given.anytime else [given.limit or case.limit]
+        for limit in limits:
+            for method in methods:
+                result, wall = run(case, method, limit, given.threads)
+                if result is None:
+                    continue
+                proven = result.status.name in ("OPTIMAL", "INFEASIBLE")
+                size = max(abs(case.known), 1e-9) if math.isfinite(case.known) else 1.0
+                remarks = []
+                if math.isfinite(case.known) and result.energy > case.known + 1e-6 * size + 1e-6:
+                    remarks.append(f"MISSED by {100 * (result.energy - case.known) / size:.3g} %")
+                if case.prove and not proven:
+                    remarks.append("NOT PROVEN")
+                if wall > limit + max(0.5, 0.03 * limit):
+                    remarks.append("LATE")
+                missed += method == "auto" and bool(remarks)
+                print(
+                    f"{case.name[:27]:28}{method:12}{limit:6.3g}{wall:7.2f}{result.energy:16.9g}"
+                    f"{result.lower_bound:16.9g}{case.known:14.9g}  {result.status.name} {', '.join(remarks)}",
+                    flush=True,
+                )
+                if given.notes:
+                    print("    " + str(result.message).replace("\n", "\n    "))
+        if given.toulbar2:
+            print(f"{'':28}toulbar2 {toulbar2(case, limits[-1])}")
+    print(f"{missed} rows of auto with a remark")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

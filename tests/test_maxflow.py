@@ -1,0 +1,128 @@
+"""tm.maxflow against scipy and by itself: grids of every dimension, edge lists, whole and real capacities, updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
+
+import tightmap as tm
+
+
+def scipy_value(n, edges, forward, backward, source, sink):
+    rows = [*edges[:, 0], *edges[:, 1], *([n] * n), *range(n)]
+    columns = [*edges[:, 1], *edges[:, 0], *range(n), *([n + 1] * n)]
+    data = np.concatenate((forward, backward, source, sink)).astype(np.int32)
+    return maximum_flow(csr_matrix((data, (rows, columns)), shape=(n + 2, n + 2)), n, n + 1).flow_value
+
+
+def grid_edges(shape, offsets):
+    index = np.arange(int(np.prod(shape))).reshape(shape)
+    pairs, cells = [], []
+    for offset in offsets:
+        tails = tuple(slice(max(0, -o), s - max(0, o)) for s, o in zip(shape, offset, strict=True))
+        heads = tuple(slice(max(0, o), s - max(0, -o)) for s, o in zip(shape, offset, strict=True))
+        pairs.append(np.column_stack((index[tails].reshape(-1), index[heads].reshape(-1))))
+        cells.append(index[tails].shape)
+    return pairs, cells
+
+
+SHAPES = [
+    ((7,), [(1,)]),
+    ((5, 6), [(1, 0), (0, 1)]),
+    ((5, 6), [(1, 0), (0, 1), (1, 1), (1, -1)]),
+    ((3, 4, 5), [(1, 0, 0), (0, 1, 0), (0, 0, 1)]),
+    ((3, 4, 3), [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, -1), (0, 1, -1), (1, -1, 1)]),
+    ((5, 5), [(1, 2), (2, -1)]),
+    ((2, 3, 2, 3), [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]),
+    ((1, 4), [(1, 0), (0, 1)]),
+]
+
+
+@pytest.mark.parametrize("shape, offsets", SHAPES)
+def test_grids_of_every_dimension(shape, offsets):
+    rng = np.random.default_rng(len(offsets))
+    pairs, cells = grid_edges(shape, offsets)
+    for _ in range(5):
+        source, sink = rng.integers(0, 9, (2, *shape))
+        there = [rng.integers(0, 6, c) for c in cells]
+        back = [rng.integers(0, 6, c) for c in cells]
+        cut = tm.maxflow(source, sink, there, back, offsets=offsets)
+        n = source.size
+        edges = np.concatenate(pairs)
+        flat = [np.concatenate([a.reshape(-1) for a in v]) for v in (there, back)]
+        value = scipy_value(n, edges, *flat, source.reshape(-1), sink.reshape(-1))
+        assert cut.value == value == cut.cost(cut.source_side)
+        assert cut.source_side.shape == shape
+        general = tm.maxflow(source.reshape(-1), sink.reshape(-1), *flat, edges=edges)
+        assert general.value == value
+        assert (general.source_side == cut.source_side.reshape(-1)).all()
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_updates_equal_fresh_calls(real):
+    rng = np.random.default_rng(3)
+    shape = (6, 7)
+    draw = (lambda *s: rng.uniform(0, 9, s)) if real else (lambda *s: rng.integers(0, 9, s))
+    capacity = [draw(5, 7), draw(6, 6)]
+    source, sink = draw(*shape), draw(*shape)
+    cut = tm.maxflow(source, sink, capacity)
+    for size in (1.0, 1.0, 3.0, 1e9, 0.5):
+        where = rng.random(shape) < 0.2
+        source = np.where(where, (size * draw(*shape)).astype(source.dtype), source)
+        sink = np.where(where, (size * draw(*shape)).astype(sink.dtype), sink)
+        fresh = tm.maxflow(source, sink, capacity)
+        assert cut.update(source, sink) is cut
+        assert cut.value == pytest.approx(fresh.value, rel=1e-12, abs=2 * (cut.error + fresh.error))
+        assert cut.cost(cut.source_side) == pytest.approx(cut.value, rel=1e-12)
+
+
+def test_real_capacities_are_within_the_error():
+    rng = np.random.default_rng(5)
+    source, sink = 1e-7 * rng.uniform(0, 1, (2, 8, 8))
+    cut = tm.maxflow(source, sink, 1e-8)
+    whole = tm.maxflow(np.rint(source * 1e12).astype(int), np.rint(sink * 1e12).astype(int), 10**4)
+    assert 0.0 < cut.error < 1e-15
+    assert cut.value == pytest.approx(1e-12 * whole.value, abs=1e-10)
+
+
+def test_infinite_capacities_tie_nodes():
+    cut = tm.maxflow([np.inf, 0, 0], [0, 0, np.inf], [2, 3], edges=[[0, 1], [1, 2]])
+    assert cut.value == 2 and cut.source_side.tolist() == [True, False, False]
+    assert tm.maxflow([np.inf, 0], [0, np.inf], np.inf, edges=[[0, 1]]).value == np.inf
+    assert tm.maxflow([np.inf], [np.inf], edges=np.zeros((0, 2), int)).value == np.inf
+
+
+def test_nothing_and_one_node():
+    assert tm.maxflow(np.zeros(0, int), np.zeros(0, int), edges=np.zeros((0, 2), int)).value == 0
+    assert tm.maxflow([[3]], [[5]]).value == 3
+    assert tm.maxflow(np.zeros((0, 4)), np.zeros((0, 4))).value == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (([1, 2], [1]), "shape"),
+        (([1, -2], [1, 1]), "at least 0"),
+        (([1, np.nan], [1, 1]), "at least 0"),
+        ((["a"], ["b"]), "numbers"),
+        ((1, 1), "one number per node"),
+        (([1, 1], [1, 1], [1, 2]), "one entry per offset"),
+        (([[1, 1]], [[1, 1]], [np.ones((2, 2)), 1]), "must have the shape"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(arguments, said):
+    with pytest.raises(tm.ModelError, match=said):
+        tm.maxflow(*arguments)
+
+
+def test_wrong_edges_get_one_sentence():
+    with pytest.raises(tm.ModelError, match="outside"):
+        tm.maxflow([1, 1], [1, 1], edges=[[0, 2]])
+    with pytest.raises(tm.ModelError, match="not both"):
+        tm.maxflow([1, 1], [1, 1], edges=[[0, 1]], offsets=[[1]])
+    with pytest.raises(tm.ModelError, match="itself"):
+        tm.maxflow([1, 1], [1, 1], offsets=[[0]])
+    with pytest.raises(tm.ModelError, match="one per edge"):
+        tm.maxflow([1, 1], [1, 1], [1, 2], edges=[[0, 1]])
