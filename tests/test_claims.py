@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -236,3 +237,17 @@ def test_infeasible_where_finite_costs_do_not_differ():
     model.add_factors([[0, 1]], [[math.inf, 0.0]])
     model.add_factors([[1, 2]], [[math.inf, 0.7], [math.inf, math.inf]])
     assert tm.solve(model, "exact").status is tm.Status.INFEASIBLE
+
+
+@pytest.mark.parametrize("method", ["fusion", "fastpd", "qpbo"])
+def test_subnormal_costs_beside_ordinary_ones(method):
+    model = tm.Model([2, 1, 2])
+    model.add_factors([[0, 1]], [[0.0], [1e-322]], weights=[0.1])
+    model.add_factors([[0, 2]], [[0.0, 0.0], [0.0, 1.0]], weights=[0.1])
+    assert tm.solve(model, method).energy <= 1e-322
+    model = tm.Model([2, 2])  # a table that no factor uses is of another size than those in use
+    tables = [[[0.0, 2e-322], [2e-322, 0.0]], [[0.0, 0.0], [0.0, -0.2]]]
+    model.add_indexed_factors([[0, 1]], tables, [0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tm.solve(model, method).energy == 0.0

@@ -12,7 +12,7 @@ from naive import brute_force, labellings
 from problems import random_model
 from tightmap.energy.energies import energy
 from tightmap.graphcut.fusion import fuse, fuse_into, fuse_proposal
-from tightmap.graphcut.qpbo import QPBO, best_choice
+from tightmap.graphcut.qpbo import QPBO, SubmodularCut, best_choice
 from tightmap.graphcut.quadratise import quadratise
 
 
@@ -90,6 +90,29 @@ def test_roof_duality_bound_autarky_and_persistency(integral):
         best = best_choice(linear, first, second, -np.abs(weight))
         g = values(linear, first, second, -np.abs(weight), b)
         assert g[(best.astype(int) << np.arange(n)).sum()] == pytest.approx(g.min(), abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 2), (12,)])
+@pytest.mark.parametrize("integral", [True, False])
+def test_cuts_on_grids_without_lists_of_arcs(shape, integral):
+    rng = np.random.default_rng(len(shape))
+    index = np.arange(int(np.prod(shape))).reshape(shape)
+    pairs = []
+    for axis, size in enumerate(shape):
+        a, b = (np.take(index, range(k, size - 1 + k), axis).reshape(-1) for k in (0, 1))
+        pairs.append(np.column_stack((a, b)))
+    edges = np.concatenate(pairs)
+    for _ in range(10):
+        swap = rng.random(len(edges)) < 0.5
+        first, second = np.where(swap, edges[:, 1], edges[:, 0]), np.where(swap, edges[:, 0], edges[:, 1])
+        draw = (lambda k: rng.integers(-9, 10, k).astype(float)) if integral else (lambda k: rng.normal(size=k))
+        linear, weight = 3.0 * draw(index.size), -np.abs(draw(len(edges)))
+        cut = SubmodularCut(linear, first, second, weight, 2.0)
+        assert cut.margin > 0
+        best = cut.solve()
+        f = 2.0 + values(linear, first, second, weight, choices(index.size))
+        assert f[(best.astype(int) << np.arange(index.size)).sum()] == pytest.approx(f.min(), abs=1e-9)
+        assert cut.bound <= f.min() and cut.bound == pytest.approx(f.min(), abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(30))

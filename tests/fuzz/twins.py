@@ -44,8 +44,9 @@ def scaled(recipe: Recipe, rng: Rng) -> Twin:
         factor /= 2.0**200
     calls = [map_costs(call, lambda a: a * factor) for call in recipe.calls]
     twin = recipe.with_calls(calls)
+    # costs near the smallest numbers there are get lost beside ordinary ones, in one unit sooner than in another
     exact = np.frexp(factor)[0] == 0.5 and all(
-        np.array_equal(a, b / factor) and (np.abs(b[b != 0.0]) > 1e-290).all()
+        np.array_equal(a, b / factor) and all((np.abs(c[c != 0.0]) > 1e-290).all() for c in (a, b))
         for (_, a), (_, b) in zip(tables(recipe), tables(twin), strict=True)
     )
     return Twin(twin, factor, same=bool(exact))

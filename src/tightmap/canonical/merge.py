@@ -29,9 +29,12 @@ def scope_keys(scopes: IntArray, n: int) -> IntArray:
 
 def has_repeats(keys: IntArray) -> bool:
     """Does a number occur twice?  Factors mostly come sorted, and a sort alone is far cheaper than np.unique."""
-    if (keys[1:] > keys[:-1]).all():
+    rising = keys[1:] > keys[:-1]
+    runs = len(keys) - int(np.count_nonzero(rising))
+    if runs <= 1:
         return False
-    ordered = np.sort(keys)
+    # a few sorted runs, as the rows and columns of a grid are, only need merging
+    ordered = np.sort(keys, kind="stable" if runs < 64 else "quicksort")
     return bool((ordered[1:] == ordered[:-1]).any())
 
 

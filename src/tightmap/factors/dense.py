@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +29,15 @@ class DenseBlock(Block):
         finite = np.where(np.isfinite(tables), tables, 0.0)
         with np.errstate(over="ignore", under="ignore"):
             return np.abs(self.weights[rows]) * (finite.max(axis=1, initial=0.0) - finite.min(axis=1, initial=0.0))
+
+    def scaled(self, power: int) -> Block:
+        used = np.zeros(len(self.tables), dtype=bool)
+        used[self.index] = True
+        if used.all():
+            return super().scaled(power)
+        # tables that no factor uses may be of any size: they must not choose how costs are split with the weights
+        tables = np.where(used.reshape((-1,) + (1,) * self.arity), self.tables, 0.0)
+        return Block.scaled(replace(self, tables=tables), power)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
         picked = self.tables[(self.index, *(labels[self.scopes[:, p]] for p in range(self.arity)))]

@@ -59,7 +59,7 @@ class MinimumCut:
         if whole and largest < 2.0**room:
             self._scale = 1.0
         else:
-            self._scale = 2.0 ** (min(BITS, room) - int(np.ceil(np.log2(largest))))
+            self._scale = 2.0 ** min(min(BITS, room) - int(np.ceil(np.log2(largest))), 1000)
         self._around = 0.0  # of the capacities of one node, except its terminals
         self._infinite = int(np.ceil(count * max(1.0, largest * self._scale))) + 1
         self._rounded = not (whole and self._scale == 1.0)

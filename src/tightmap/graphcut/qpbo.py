@@ -16,11 +16,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graphcut.flow import MaxFlow
+from tightmap.graphcut.flow import Flow, MaxFlow
+from tightmap.graphcut.network import Grid
 from tightmap.runtime.compiled import compiled
 
 BITS = 40  # largest coefficient after rounding; the other bits of int64 are for sums
 UNKNOWN = -1
+MOST_STEPS = 13  # distances between the ends of pairs on a grid: as many as 26 neighbours have
+GRID_FILL = 0.5  # part of the arcs of such a grid that must be there
 
 
 @compiled
@@ -66,13 +69,9 @@ class QPBO:
         constant: float = 0.0,
     ) -> None:
         n = len(linear)
-        largest = max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0))
-        integral = largest < 2.0**BITS and (linear == np.rint(linear)).all() and (weight == np.rint(weight)).all()
-        shift = 0 if integral or largest == 0.0 else BITS - int(np.ceil(np.log2(largest)))
-        self.scale = 2.0**shift
+        self.scale, self.error = _unit(linear, weight)
         a = np.rint(linear * self.scale).astype(np.int64)
         q = np.rint(weight * self.scale).astype(np.int64)
-        self.error = 0.0 if integral else (n + len(weight)) * 0.5 / self.scale
         i, j, b = np.empty(len(q), np.int32), np.empty(len(q), np.int32), np.empty(len(q), np.int64)
         count = _merge(n, first, second, q, i, j, b)
         i, j, b = i[:count], j[:count], b[:count]
@@ -136,23 +135,99 @@ class QPBO:
         return b
 
 
+@compiled
+def _steps(first, second, out):
+    """Distinct distances second - first of the pairs, in ``out``; how many, -1 when there are more than fit."""
+    count = 0
+    for e in range(len(first)):
+        step = abs(np.int64(second[e]) - np.int64(first[e]))
+        k = 0
+        while k < count and out[k] != step:
+            k += 1
+        if k == count:
+            if count == len(out):
+                return -1
+            out[count] = step
+            count += 1
+    return count
+
+
+@compiled
+def _fill(first, second, weight, scale, steps, margin, degree, cap, term):
+    """Arcs of the products, and what they add to the terminals; see ``SubmodularCut``."""
+    for e in range(len(first)):
+        i, j = np.int64(first[e]), np.int64(second[e])
+        q = np.int64(np.rint(weight[e] * scale))
+        term[margin + j] -= q
+        step = i - j
+        k = 0
+        while steps[k] != step and steps[k] != -step:
+            k += 1
+        cap[(margin + j) * degree + 2 * k + (steps[k] != step)] -= q
+
+
+class SubmodularCut:
+    """The minimum of a function none of whose products has a positive weight, by one cut on n nodes.
+
+        q b_i b_j = q b_j + |q| (1 - b_i) b_j   for q < 0: an arc from j to i; b is 1 on the side of the source
+
+    Where the pairs have few distinct distances, as on grids of any dimension, the network needs no list of arcs.
+    """
+
+    def __init__(
+        self,
+        linear: npt.NDArray[np.float64],
+        first: npt.NDArray[np.integer],
+        second: npt.NDArray[np.integer],
+        weight: npt.NDArray[np.float64],
+        constant: float = 0.0,
+    ) -> None:
+        n = len(linear)
+        self.n, self.constant = n, constant
+        self.scale, self.error = _unit(linear, weight)
+        steps = np.zeros(MOST_STEPS, np.int64)
+        count = _steps(first, second, steps)
+        steps = steps[: max(count, 0)]
+        self.margin = int(steps.max(initial=0)) if count > 0 and len(first) > GRID_FILL * n * count else 0
+        if self.margin == 0:
+            a = np.rint(linear * self.scale).astype(np.int64)
+            q = np.rint(weight * self.scale).astype(np.int64)
+            np.add.at(a, second, q)
+            self.flow: Flow = MaxFlow(n, second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
+        else:
+            degree, total = 2 * count, n + 2 * self.margin
+            cap, term = np.zeros(total * degree, np.int64), np.zeros(total, np.int64)
+            term[self.margin : self.margin + n] = np.rint(linear * -self.scale)
+            _fill(first, second, weight, self.scale, steps, self.margin, degree, cap, term)
+            pairs = np.stack((steps, -steps), axis=1).reshape(-1)
+            self.flow = Flow(Grid(pairs, degree), cap, term, 0, np.int64(0))
+        self.negative_sum = -int(np.maximum(self.flow.term, 0).sum())
+        self.bound = -np.inf
+
+    def solve(self) -> npt.NDArray[np.int8]:
+        """The minimiser with the fewest ones; ``bound`` is the minimum less the error of rounding."""
+        value = self.flow.solve()
+        self.bound = self.constant + (self.negative_sum + value) / self.scale - self.error
+        side = self.flow.source_side()
+        return side[self.margin : self.margin + self.n].astype(np.int8)
+
+
+def _unit(linear: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The factor that makes coefficients whole, and how much rounding can change a value of the function."""
+    largest = max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0))
+    integral = largest < 2.0**BITS and (linear == np.rint(linear)).all() and (weight == np.rint(weight)).all()
+    if integral or largest == 0.0:
+        return 1.0, 0.0
+    scale = 2.0 ** min(BITS - int(np.ceil(np.log2(largest))), 1000)  # subnormal numbers become zero
+    return scale, (len(linear) + len(weight)) * 0.5 / scale
+
+
 def best_choice(
     linear: npt.NDArray[np.float64],
     first: npt.NDArray[np.integer],
     second: npt.NDArray[np.integer],
     weight: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int8]:
-    """Minimiser of the function where no product has a positive weight (one cut, fewest ones), else persistent labels.
-
-    q b_i b_j = q b_j + |q| (1 - b_i) b_j for q < 0: an arc from j to i on a network of half the size.
-    """
-    if (weight > 0.0).any():
-        return QPBO(linear, first, second, weight).solve()
-    largest = max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0), 1e-300)
-    scale = 2.0 ** (BITS - int(np.ceil(np.log2(largest))))
-    a = np.rint(linear * scale).astype(np.int64)
-    q = np.rint(weight * scale).astype(np.int64)
-    np.add.at(a, second, q)
-    flow = MaxFlow(len(a), second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
-    flow.solve()
-    return flow.source_side().astype(np.int8)
+    """The minimiser with the fewest ones where no product has a positive weight, else persistent labels."""
+    submodular = not (weight > 0.0).any()
+    return (SubmodularCut if submodular else QPBO)(linear, first, second, weight).solve()

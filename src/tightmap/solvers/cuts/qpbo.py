@@ -25,7 +25,7 @@ from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
-from tightmap.graphcut.qpbo import QPBO
+from tightmap.graphcut.qpbo import QPBO, SubmodularCut
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
@@ -77,6 +77,8 @@ class QPBOSolver(Solver):
             labels = init.labels.copy()
         elif init.relaxed is not None:
             labels = round_and_descend(graph, init.relaxed, context)
+        elif context.incumbent is not None and context.incumbent.energy < np.inf:
+            labels = context.incumbent.labels.astype(np.int64)  # the driver has descended already
         else:
             labels = local_minimum(graph, np.zeros(graph.n, np.int64), context)
         return State(graph, context, labels, context.rng())
@@ -95,9 +97,13 @@ class QPBOSolver(Solver):
         zeros, ones = np.zeros(graph.n, np.int64), np.ones(graph.n, np.int64)
         q = quadratise(graph, zeros, ones, self.reduction)
         assert q is not None  # check() refused factors that are too large
-        roof = QPBO(q.linear, q.first, q.second, q.weight, q.constant)
+        submodular = not (q.weight > 0.0).any()
+        roof = (SubmodularCut if submodular else QPBO)(q.linear, q.first, q.second, q.weight, q.constant)
         chosen = roof.solve()[: graph.n]
         state.bound = certify(graph, roof.bound + roof.error + graph.constant, q.error + roof.error)
+        if isinstance(roof, SubmodularCut):  # one cut on half the nodes, and nothing is left to improve
+            state.labels = chosen.astype(np.int64)
+            return Progress(labels=state.labels, bound=state.bound, done=True)
         state.quadratic, state.roof = q, roof
         state.unlabelled = int((chosen < 0).sum())
         # where the roof dual leaves ties, all 0 and all 1 are optimal on submodular models
