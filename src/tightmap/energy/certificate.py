@@ -89,6 +89,9 @@ class Proof:
         terms = UNIT * (graph.n + graph.m + 4) * self._size + 2.0 * graph.slack
         if gap > error + terms:
             return False
+        limit = RELATIVE * self._size
+        if gap <= min(error, limit) + min(terms, limit):
+            return True  # more so with the sizes of the minima, which take a pass over all tables
         if self._minima is None:
             self._minima = minima_size(graph)
         if self._size + self._minima == 0.0:

@@ -7,6 +7,8 @@ variables, and second differences of more than a thousand labels.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tightmap.errors import ModelError
@@ -50,7 +52,9 @@ def operation_seconds(graph: Graph, contraction: bool) -> FloatArray:
 
 def check_effort(graph: Graph, method: str, contraction: bool) -> None:
     """Refuse a model with a factor on which one operation takes so long that no time limit could be kept."""
-    if graph.m == 0 or _sizes(graph)[0].max() <= LARGE:
+    if graph.m == 0 or graph.order * math.log(max(graph.max_labels, 1)) <= math.log(LARGE):
+        return
+    if _sizes(graph)[0].max() <= LARGE:
         return
     seconds = operation_seconds(graph, contraction)
     f = int(np.argmax(seconds))
