@@ -33,6 +33,9 @@ def bench(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="write a page with tables and charts")
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="of the suite paper: its claims and tables, in Markdown")
+    ] = None,
     format: Annotated[str, typer.Option(help="terminal, markdown, csv or latex")] = "terminal",
     retry: Annotated[bool, typer.Option("--retry", help="repeat runs that failed or were killed")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="list the runs and do nothing")] = False,
@@ -48,6 +51,8 @@ def bench(
     session: Session = context.obj
     if format not in FORMATS:
         raise OptionError(f"--format takes {', '.join(FORMATS)}, got {format!r}")
+    if page is not None and suite != "paper":
+        raise OptionError(f"--page is for the suite paper, not for {suite!r}; --report writes a page of any suite")
     if seed < 0:
         raise OptionError(f"--seed must be at least 0, got {seed}")
     names = [m.strip() for m in methods.split(",") if m.strip()] if methods else None
@@ -64,8 +69,11 @@ def bench(
     path = out
     if out is None and suite != "smoke":  # nobody wants to resume a smoke test
         path = Path(f"tightmap-bench-{chosen.name}.jsonl")
-    files = {"--out": None if path is None else str(path), "--report": None if report is None else str(report)}
-    session.check(files, {"SUITE": suite if suite.endswith(".toml") else None})
+    files = {"--out": path, "--report": report, "--page": page}
+    session.check(
+        {option: None if f is None else str(f) for option, f in files.items()},
+        {"SUITE": suite if suite.endswith(".toml") else None},
+    )
     if path is not None:
         with named("--out"):
             check_results_file(path)
@@ -82,6 +90,11 @@ def bench(
 
         if session.attempt("--report", str(report), lambda: write_report(rows, report, chosen)):
             session.remark(f"report written to {report}")
+    if page is not None:
+        from tightmap.bench.claims import write_paper_page
+
+        if session.attempt("--page", str(page), lambda: write_paper_page(rows, page)):
+            session.remark(f"page written to {page}")
     if session.guard.first is not None:
         session.remark(session.guard.farewell)
 
