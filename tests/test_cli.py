@@ -197,3 +197,19 @@ def test_memory_that_really_runs_out(folder, monkeypatch, capsys):
     assert cli.run(["solve", str(folder / "grid.h5"), "--method", "bcd", "--quiet"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "memory" in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_tables_of_costs_in_a_uai_file(inside, tmp_path):
+    file = tmp_path / "costs.uai"
+    file.write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n\n2\n0 0\n\n4\n3 1 2 4\n")
+    run = inside("solve", file, "--quiet")
+    assert run.returncode == 3 and "--values costs" in run.stderr and "Warning" not in run.stderr
+    run = inside("solve", file, "--values", "costs", "--method", "exact")
+    assert run.returncode == 0 and "energy       1" in run.stdout
+    run = inside("convert", file, tmp_path / "same.npz", "--values", "cost")
+    assert run.returncode == 0 and tm.read(tmp_path / "same.npz").energy([0, 1]) == 1.0
+    run = inside("info", file, "--values", "prices")
+    assert run.returncode == 2 and "potential" in run.stderr
+    negative = tmp_path / "negative.uai"
+    negative.write_text("MARKOV\n1\n2\n1\n1 0\n\n2\n-1 2\n")
+    assert "--values costs" in inside("info", negative).stderr

@@ -116,7 +116,7 @@ def test_files_and_options(tmp_path):
         tm.read(tmp_path / "m.uai", valeus="cost")
     (tmp_path / "m.uai").write_text(G.UAI)
     with pytest.raises(tm.OptionError, match="potential, log, cost"):
-        tm.read(tmp_path / "m.uai", values="costs")
+        tm.read(tmp_path / "m.uai", values="prices")
     with pytest.raises(tm.OptionError, match="digits"):
         tm.write(G.model(), tmp_path / "m.wcsp", digits=99)
 

@@ -27,6 +27,10 @@ app = typer.Typer(
 
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="model file: .uai .LG .h5 .npz .wcsp .cfn .dd ...")]
 JsonPath = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write one JSON object, - for stdout")]
+Values = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="what the tables of a .uai or .LG file hold: potentials, logs or costs"),
+]
 
 
 def _check_seed(seed: int) -> None:
@@ -36,10 +40,17 @@ def _check_seed(seed: int) -> None:
         raise OptionError(f"--seed must be at least 0, got {seed}")
 
 
-def _load(path: str, evidence: str | None = None) -> Model:
-    from tightmap.io import read
+def _load(session: Session, path: str, evidence: str | None = None, values: str | None = None) -> Model:
+    """Read a model; what the reader has to remark is said on standard error."""
+    import warnings
 
-    model = read(path)
+    from tightmap.io import FormatWarning, read
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", FormatWarning)
+        model = read(path) if values is None else read(path, values=values)
+    for warning in heard:
+        session.remark(f"tightmap: {warning.message}")
     if evidence is not None:
         from tightmap.io import read_evidence
 
@@ -72,6 +83,7 @@ def solve(
     evidence: Annotated[
         str | None, typer.Option(metavar="FILE", help=".evid file: variables with known labels")
     ] = None,
+    values: Values = None,
     init: Annotated[str | None, typer.Option(metavar="FILE", help="labels to start from")] = None,
     json_path: JsonPath = None,
     labels: Annotated[str | None, typer.Option(metavar="FILE|-", help="write the labelling (.txt .npy .MPE)")] = None,
@@ -96,7 +108,7 @@ def solve(
     options = _options(option or [])
     make_solver(method, dict(options))  # a wrong name is an error before a large model is read
     clock.announce_always(not quiet)
-    model = _load(path, evidence)
+    model = _load(session, path, evidence, values)
     start = None if init is None else tm.read_labels(init)
     with session.guard.patient():  # from here on a signal ends the run, not the command
         with Progress(enabled=not quiet and sys.stderr.isatty(), time_limit=time_limit) as progress:
@@ -124,7 +136,7 @@ def solve(
 
 
 @app.command()
-def info(context: typer.Context, path: ModelPath, json_path: JsonPath = None) -> None:
+def info(context: typer.Context, path: ModelPath, values: Values = None, json_path: JsonPath = None) -> None:
     """Say what is in a model: sizes, kinds of factors, what is shared, hard constraints."""
     from tightmap.cli.outputs import plain_path
     from tightmap.view.describe import describe, describe_text
@@ -132,7 +144,7 @@ def info(context: typer.Context, path: ModelPath, json_path: JsonPath = None) ->
     session: Session = context.obj
     json_path = plain_path(json_path)
     session.check({"--json": json_path}, {"MODEL": path})
-    facts = describe(_load(path))
+    facts = describe(_load(session, path, values=values))
     if json_path is not None:
         session.attempt("--json", json_path, lambda: session.put(json_path, json.dumps({"path": path} | facts) + "\n"))
     if json_path != "-":
@@ -144,6 +156,7 @@ def convert(
     context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="IN")],
     target: Annotated[str, typer.Argument(metavar="OUT")],
+    values: Values = None,
 ) -> None:
     """Read a model and write it in another format, chosen by the suffix."""
     from pathlib import Path
@@ -158,7 +171,7 @@ def convert(
         wrong = f"{suffix} files" if suffix else "files without a suffix"
         raise ModelError(f"OUT {target}: models are not written as {wrong}; formats to write: {', '.join(able)}")
     context.obj.check({"OUT": target})
-    write(_load(source), target)
+    write(_load(context.obj, source, values=values), target)
 
 
 @app.command()

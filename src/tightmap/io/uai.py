@@ -10,6 +10,7 @@ scope as written (the last variable runs fastest).  With ``values`` the caller s
 
 from __future__ import annotations
 
+import warnings
 from typing import IO
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.expand import check_expansion, tables, unary_tables
-from tightmap.io.source import AXES, Source, check_arity, check_labels
+from tightmap.io.source import AXES, FormatWarning, Source, check_arity, check_labels
 from tightmap.io.tokens import Tokens, group_rows
 from tightmap.model.model import Model
 
@@ -29,9 +30,10 @@ MAX_RANGE = 700.0  # exp(-708) is the smallest normal number: a wider table woul
 def _meaning(values: str | None, suffix: str) -> str:
     if values is None:
         return "log" if suffix == ".lg" else "potential"
-    if values not in VALUES:
-        raise OptionError(f"option values: expected one of {', '.join(VALUES)}, got {values!r}")
-    return values
+    for meaning in VALUES:
+        if values in (meaning, f"{meaning}s"):
+            return meaning
+    raise OptionError(f"option values: expected one of {', '.join(VALUES)}, got {values!r}")
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -71,6 +73,7 @@ def read_uai(source: Source, *, values: str | None = None) -> Model:
     _check_sizes(tokens, constants, size, table_start, np.ones(len(constants)))
     for c in constants.tolist():
         model.add_constant(float(_costs(tokens, table_start[c : c + 1], 1, meaning)[0, 0]))
+    empty = 0  # tables that forbid everything
     for (k,), rows in group_rows(arity[:, None]):
         if k == 0:
             continue
@@ -87,6 +90,14 @@ def read_uai(source: Source, *, values: str | None = None) -> Model:
             costs = _costs(tokens, table_start[rows[part]], int(size[rows[part[0]]]), meaning)
             busy = [p for p in range(k) if k <= AXES or shape[p] > 1]  # one label needs no axis, and NumPy has few
             model.add_factors(scopes[part][:, busy], costs.reshape((len(part), *(shape[p] for p in busy))))
+            empty += int(np.isposinf(costs).all(axis=1).sum()) if meaning == "potential" else 0
+    if empty:
+        warnings.warn(
+            f"{source.path}: {empty} tables of nothing but zeros; as potentials they forbid every labelling. If the "
+            'file holds costs, read it with values="cost" (--values costs)',
+            FormatWarning,
+            stacklevel=6,
+        )
     return model
 
 
@@ -109,7 +120,7 @@ def _costs(tokens: Tokens, starts: IntArray, size: int, meaning: str) -> FloatAr
     if meaning == "potential":
         bad = ~((numbers >= 0.0) & (numbers < np.inf))
         expected = "a potential (a finite number, not negative"
-        expected += '; if these are costs or logarithms, read with values="cost" or values="log")'
+        expected += '; if these are costs or logarithms, read with values="cost" or values="log", or --values costs)'
         with np.errstate(divide="ignore", invalid="ignore"):
             costs = -np.log(numbers)
     elif meaning == "log":
