@@ -94,3 +94,35 @@ def test_infinite_costs():
     model = tm.Model([2, 2])
     model.add_unaries([[0.0, np.inf], [1.0, 2.0]])
     assert model.energy([1, 0]) == np.inf and model.energy([0, 1]) == 2.0
+
+
+def test_grids_of_any_dimension():
+    from itertools import combinations
+
+    for shape, neighbours, reach in (
+        ((5,), 2, 1),
+        ((3, 4), 4, 1),
+        ((3, 4), 8, 2),
+        ((2, 3, 4), 6, 1),
+        ((2, 3, 4), 18, 2),
+        ((2, 3, 4), 26, 3),
+        ((2, 2, 2, 2), 8, 1),
+    ):
+        model = tm.Model.grid(shape, 3)
+        model.add_unaries(np.zeros((*shape, 3)))
+        cells = list(np.ndindex(shape))
+        expected = {
+            (i, j)
+            for (i, a), (j, b) in combinations(enumerate(cells), 2)
+            if max(abs(x - y) for x, y in zip(a, b, strict=True)) == 1
+            and sum(x != y for x, y in zip(a, b, strict=True)) <= reach
+        }
+        edges = model.edges(neighbours)
+        assert len(edges) == len(expected) and {tuple(e) for e in edges.tolist()} == expected
+    assert tm.Model.grid(2, 3, 4).edges().tolist() == tm.Model.grid((2, 3), 4).edges().tolist()
+    assert tm.Model.grid(2, 2, 2).edges(8).tolist() == [[0, 1], [2, 3], [0, 2], [1, 3], [0, 3], [1, 2]]
+    for wrong in ((2, 3), ((2, 3), 0), ((), 3), ((2.5, 2), 3), (2, 3, 4, 5), ((2, True), 3)):
+        with pytest.raises(tm.ModelError, match="grid"):
+            tm.Model.grid(*wrong)
+    with pytest.raises(tm.ModelError, match="6 or 18 or 26"):
+        tm.Model.grid((2, 2, 2), 2).edges(4)

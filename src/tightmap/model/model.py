@@ -7,7 +7,9 @@ its input once and either takes all of it or raises a ModelError and takes none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +44,11 @@ UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at 
 SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
 
 
+def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
+    """Sorts steps on a grid: along the last axis, along the one before, ..., then the diagonals."""
+    return sum(map(abs, step)), [abs(v) for v in step], [-v for v in step]
+
+
 class Model:
     """A discrete Markov random field: minimise the sum of the costs of all factors.
 
@@ -69,7 +76,8 @@ class Model:
         self.offset: IntArray = np.zeros(len(cards) + 1, dtype=np.int64)
         np.cumsum(self.cardinalities, out=self.offset[1:])
         self.constant = 0.0
-        self.grid_shape: tuple[int, int] | None = None
+        self.grid_shape: tuple[int, int] | None = None  # of two dimensions, for the engines and files of images
+        self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
         self.blocks: list[Block] = []
         self.clamped: IntArray = np.full(len(cards), -1, dtype=np.int64)
         self._unaries: FloatArray | None = None  # flat; None while all are zero
@@ -77,16 +85,35 @@ class Model:
         self._graph: Graph | None = None
 
     @classmethod
-    def grid(cls, height: int, width: int, labels: int) -> Model:
-        """A height x width grid of variables in raster order (r * width + c); add costs and edges afterwards."""
-        if min(height, width, labels) < 1:
-            raise ModelError(f"grid: height, width and labels must be at least 1, got {height}, {width}, {labels}")
-        require(8.0 * height * width * labels, f"a grid of {height} x {width} variables with {labels} labels")
-        model = cls(np.full(height * width, labels, dtype=np.int64))
-        model.grid_shape = (int(height), int(width))
+    def grid(cls, *size: Any) -> Model:
+        """A grid of variables in raster order: ``grid(height, width, labels)``, or ``grid(shape, labels)``.
+
+        The second form takes any number of dimensions.  Add costs and ``model.edges()`` afterwards.
+        """
+        if len(size) == 3:
+            shape, labels = size[:2], size[2]
+        elif len(size) == 2 and isinstance(size[0], tuple | list):
+            shape, labels = tuple(size[0]), size[1]
+        else:
+            raise ModelError(f"grid: expected (height, width, labels) or (shape, labels), got {len(size)} arguments")
+        whole = [isinstance(v, int | np.integer) and not isinstance(v, bool) for v in (*shape, labels)]
+        if not shape or not all(whole) or min(*shape, labels) < 1:
+            raise ModelError(f"grid: sizes and labels must be whole numbers and at least 1, got {shape} and {labels!r}")
+        count = math.prod(int(s) for s in shape)
+        require(8.0 * count * labels, f"a grid of {' x '.join(map(str, shape))} variables with {labels} labels")
+        model = cls(np.full(count, labels, dtype=np.int64))
+        if len(shape) == 2:
+            model.grid_shape = (int(shape[0]), int(shape[1]))
+        else:
+            model._shape = tuple(int(s) for s in shape)
         return model
 
     # ------------------------------------------------------------------ reading
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Sizes of the grid that the variables are, None where they are none."""
+        return self._shape if self.grid_shape is None else self.grid_shape
 
     @property
     def num_variables(self) -> int:
@@ -137,17 +164,29 @@ class Model:
         self._owned = True
         return self._unaries
 
-    def edges(self, neighbours: int = 4) -> IntArray:
-        """(m, 2) edges of a grid model: 4 gives right and down, 8 adds the two diagonals."""
-        if self.grid_shape is None:
-            raise ModelError("edges: only a model made by Model.grid has grid edges")
-        if neighbours not in (4, 8):
-            raise ModelError(f"edges: neighbours must be 4 or 8, got {neighbours}")
-        index = np.arange(self.num_variables).reshape(self.grid_shape)
-        pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
-        if neighbours == 8:
-            pairs += [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
-        return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
+    def edges(self, neighbours: int | None = None) -> IntArray:
+        """(m, 2) pairs of neighbouring variables of a grid, the smaller index first.
+
+        neighbours : 4 or 8 in two dimensions, 6, 18 or 26 in three; in any number d of them 2 d (along the axes, the
+            default) or 3^d - 1 (all around).
+        """
+        shape = self.shape
+        if shape is None:
+            raise ModelError("edges: the model was not made by Model.grid, list the edges yourself")
+        # how many coordinates may change at once, by the number of neighbours that this makes
+        reach = {sum(math.comb(len(shape), j) * 2**j for j in range(1, k + 1)): k for k in range(1, len(shape) + 1)}
+        wanted = 2 * len(shape) if neighbours is None else neighbours
+        if wanted not in reach:
+            choice = " or ".join(map(str, reach))
+            raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
+        index = np.arange(self.num_variables).reshape(shape)
+        pairs = []
+        for step in sorted(product((-1, 0, 1), repeat=len(shape)), key=_axes_first):
+            if 0 < np.count_nonzero(step) <= reach[wanted] and step > (0,) * len(shape):
+                tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
+                heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
+                pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
+        return np.concatenate(pairs)
 
     # ------------------------------------------------------------------ building
 
@@ -162,7 +201,8 @@ class Model:
     def add_unaries(self, costs: Any, nodes: npt.ArrayLike | None = None) -> None:
         """Add unary costs.
 
-        costs : (n, S) when all these variables have S labels, else a list with one vector per variable.
+        costs : (n, S) when all these variables have S labels, else a list with one vector per variable; on a grid
+            (height, width, S), or whatever its shape is, as well.
         nodes : (n,) the variables, all of them by default; a variable may appear several times (costs add up).
         """
         index = (
@@ -174,6 +214,8 @@ class Model:
         what = "add_unaries: costs"
         if isinstance(costs, np.ndarray) and costs.dtype != object:
             array = check_costs(costs, what)
+            if nodes is None and self.shape is not None and array.shape[:-1] == self.shape:
+                array = array.reshape(-1, array.shape[-1])
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
                 wanted = (
                     f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
