@@ -304,7 +304,7 @@ def main() -> int:
                     flush=True,
                 )
                 if given.notes:
-                    print("    " + str(result.message).replace("\n", "\n    "))
+                    print("    " + str(result).replace("\n", "\n    "))
         if given.toulbar2:
             print(f"{'':28}toulbar2 {toulbar2(case, limits[-1])}")
     print(f"{missed} rows of auto with a remark")
