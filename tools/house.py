@@ -29,7 +29,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("result", "registry"),
     ("driver",),
     ("io", "problems", "view", "diagnostics", "reference"),
-    ("testing", "bench", "compile_ahead", "demo"),
+    ("testing", "bench", "compile_ahead", "demo", "many"),
     ("cli",),
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

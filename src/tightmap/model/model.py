@@ -149,6 +149,22 @@ class Model:
             pairs += [(index[:-1, :-1], index[1:, 1:]), (index[:-1, 1:], index[1:, :-1])]
         return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
+        self._owned = False
+        state = self.__dict__ | {"_graph": None, "blocks": list(self.blocks)}
+        del state["offset"]
+        if not (self.clamped >= 0).any():
+            del state["clamped"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        cards = self.cardinalities
+        self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        if "clamped" not in state:
+            self.clamped = np.full(len(cards), -1, dtype=np.int64)
+
     # ------------------------------------------------------------------ building
 
     def add_constant(self, cost: float) -> None:
