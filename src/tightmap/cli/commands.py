@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tightmap.cli.batch import batch
 from tightmap.cli.bench import bench
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="model file: .ua
 JsonPath = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write one JSON object, - for stdout")]
 
 
-def _check_seed(seed: int) -> None:
+def check_seed(seed: int) -> None:
     from tightmap.errors import OptionError
 
     if seed < 0:
@@ -47,7 +48,7 @@ def _load(path: str, evidence: str | None = None) -> Model:
     return model
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: list[str]) -> dict[str, Any]:
     from tightmap.errors import OptionError
 
     out: dict[str, Any] = {}
@@ -65,7 +66,10 @@ def solve(
     path: ModelPath,
     method: Annotated[str, typer.Option(help="see `tightmap methods`")] = "auto",
     option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="option of the method")] = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds of solving")] = None,
+    wall_limit: Annotated[
+        float | None, typer.Option(metavar="S", help="seconds for everything, compilation included")
+    ] = None,
     max_iterations: Annotated[int | None, typer.Option(metavar="N")] = None,
     seed: Annotated[int, typer.Option(metavar="N")] = 0,
     threads: Annotated[int | None, typer.Option(metavar="N", help="all cores by default")] = None,
@@ -85,7 +89,7 @@ def solve(
     from tightmap.cli.solve_outputs import SolveOutputs
 
     session: Session = context.obj
-    _check_seed(seed)
+    check_seed(seed)
     outputs = SolveOutputs(session, json_path, labels, trace, plot)
     outputs.check({"MODEL": path, "--evidence": evidence})
     import tightmap as tm
@@ -93,7 +97,7 @@ def solve(
     from tightmap.registry import make_solver
     from tightmap.runtime import clock
 
-    options = _options(option or [])
+    options = parse_options(option or [])
     make_solver(method, dict(options))  # a wrong name is an error before a large model is read
     clock.announce_always(not quiet)
     model = _load(path, evidence)
@@ -110,6 +114,7 @@ def solve(
                 init=start,
                 callback=progress.update if progress.enabled else None,
                 trace=trace is not None or plot is not None,
+                wall_limit=wall_limit,
                 **options,
             )
         session.guard.renew()
@@ -262,4 +267,5 @@ def demo(
         session.say(f"picture written to {output}\n")
 
 
+app.command()(batch)
 app.command()(bench)

@@ -2,7 +2,7 @@
 
 ``journal`` is only ever appended to, one line per result: a checksum, a blank, and a JSON object.  A line that a crash
 has torn, or that anything else has changed, does not fit its checksum and is passed over; its model is solved again.
-Lines reach the system as soon as a result is there, so that not even SIGKILL loses one, and the disk every second or so.
+Lines reach the system as soon as a result is there, so that not even SIGKILL loses one, and the disk each second.
 Only results are kept: a model that gave an error is tried again.
 
 Two runs in one folder at a time would both solve everything: the second one is refused (by a lock that the system

@@ -6,7 +6,7 @@ as workers become free, so a sequence may be endless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -82,7 +82,7 @@ def open_engine(
 
 def outcomes(
     items: Iterable[Numbered], job: Job, make_engine: Callable[[Record | None], Engine], checkpoint: Any = None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """What becomes of the models, as it becomes known; everything is closed in the end, whatever ends it.
 
     A command that was told to end gets no more of them.

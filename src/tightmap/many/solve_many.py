@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Generator, Iterable, Sized
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ def solve_many(
     seed: int = 0,
     threads: int | None = None,
     **options: Any,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Solve many models; yields an Outcome (index, result, error) for each, as soon as it is known.
 
     Parameters
@@ -67,10 +67,10 @@ def solve_many(
         partial(open_engine, engine, count, each, total),
         checkpoint,
     )
-    return _shown(found, total) if progress else found
+    return shown(found, total) if progress else found
 
 
-def _shown(found: Iterator[Outcome], total: int | None) -> Iterator[Outcome]:
+def shown(found: Iterable[Outcome], total: int | None) -> Generator[Outcome]:
     """The same with a bar on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

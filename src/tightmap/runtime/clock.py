@@ -145,6 +145,11 @@ def announce_always(yes: bool) -> None:
     _compilation.always = yes
 
 
+def announce_never() -> None:
+    """In a helper process, whose starter has told people what they should know."""
+    _compilation.announced = True
+
+
 def compiling_seconds() -> float:
     """Seconds of this process that went into compiling kernels."""
     return _compilation.seconds()
