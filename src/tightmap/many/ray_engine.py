@@ -6,6 +6,8 @@ memory cannot be written to, and kernels would be compiled once more for them, s
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 from tightmap.errors import OptionError, WorkerError
@@ -49,8 +51,13 @@ class RayEngine:
             try:
                 self.ray.init(address="auto", log_to_driver=False)
             except ConnectionError:
-                count = None if workers is None else workers * threads
-                self.ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False)
+                self.ray.init(
+                    num_cpus=None if workers is None else workers * threads,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    # its workers find what this process finds
+                    runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}},
+                )
         if workers is None:
             workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)) // threads)
         self.window = 2 * workers
