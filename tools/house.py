@@ -27,7 +27,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("graphcut",),
     ("solvers",),
     ("result", "registry"),
-    ("driver",),
+    ("driver", "plans"),
     ("io", "problems", "view", "diagnostics", "reference"),
     ("testing", "bench", "compile_ahead", "demo", "many"),
     ("cli",),

@@ -20,7 +20,9 @@ _PUBLIC = {
     "Result": "tightmap.result",
     "Status": "tightmap.result",
     "WorkerError": "tightmap.errors",
+    "Plan": "tightmap.plans",
     "methods": "tightmap.registry",
+    "prepare": "tightmap.plans",
     "register": "tightmap.registry",
     "solve": "tightmap.driver",
     "solve_many": "tightmap.many.solve_many",
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from tightmap.many.solve_many import solve_many as solve_many
     from tightmap.many.tasks import Outcome as Outcome
     from tightmap.model.model import Model as Model
+    from tightmap.plans import Plan as Plan
+    from tightmap.plans import prepare as prepare
     from tightmap.registry import methods as methods
     from tightmap.registry import register as register
     from tightmap.result import Result as Result
