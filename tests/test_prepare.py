@@ -92,11 +92,12 @@ def test_large_structures_are_not_built_anew(monkeypatch):
             assert_same_graph(one.graph(model), graph)
 
 
+@pytest.mark.parametrize("shape", [(7, 8), (16, 24)], ids=["small", "grid"])  # trws has an engine for each
 @pytest.mark.parametrize("method", ["trws", "expansion", "bcd", "srmp", "admm", "auto"])
-def test_results_are_those_of_fresh_calls(method):
+def test_results_are_those_of_fresh_calls(method, shape):
     """Cold and warm, along a sequence of frames of which each changes a little."""
     rng = np.random.default_rng(1)
-    model = grid_model(rng, 7, 8, 3, integral=False)
+    model = grid_model(rng, *shape, 3, integral=False)
     options = {"max_iterations": 12, "seed": 2}
     plan, last = tm.prepare(model, method, **options), None
     unaries = model.unaries.reshape(-1, 3).copy()
@@ -126,6 +127,20 @@ def test_bounds_stay_bounds_when_costs_change():
         for _ in range(4):
             result = plan.solve([rng.normal(size=c) for c in model.cardinalities])
             assert result.lower_bound <= optimum(plan.model) + 1e-9 <= result.energy + 2e-9
+
+
+def test_bounds_of_the_grid_engine_stay_bounds():
+    """Messages are taken over as they are, also under other weights: bounds hold, and warm ones are no worse a start."""
+    rng = np.random.default_rng(5)
+    model = grid_model(rng, 16, 24, 3, integral=False)
+    plan = tm.prepare(model, "trws", max_iterations=3)
+    for frame in range(3):
+        weights = model.blocks[0].weights * (0.5 + 0.5 * frame)
+        result = plan.solve(rng.random((16 * 24, 3)) * 3, weights)
+        assert result.note.startswith("grid engine")
+        better = tm.solve(plan.model, "trws", max_iterations=200)
+        assert result.lower_bound <= better.energy and better.lower_bound <= result.energy
+        assert result.lower_bound <= better.lower_bound + 1e-6  # which is the best there is
 
 
 def test_a_plan_is_left_as_it_was_by_wrong_costs():
