@@ -1,16 +1,35 @@
-"""Functions that make models, for workers to import."""
+"""Functions that make models, and a method, for workers to import."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 import tightmap as tm
 from tightmap.runtime import parallel
+from tightmap.solvers.base import Progress, Solver
+
+
+@dataclass(frozen=True)
+class Guess(Solver):
+    """Random labellings: a method from outside."""
+
+    tries: int = 3
+    name: ClassVar[str] = "guess"
+    summary: ClassVar[str] = "random labellings"
+
+    def start(self, graph, init, context):
+        return [graph, context.rng(), self.tries]
+
+    def step(self, state):
+        state[2] -= 1
+        return Progress(labels=state[1].integers(0, state[0].arrays.cards), done=state[2] == 0)
 
 
 def grid(seed, size=6, labels=3):

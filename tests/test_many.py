@@ -130,6 +130,18 @@ def test_states_come_back_when_asked_for():
     assert found.result.state.messages.shape == tm.solve(grid(0), "trws", max_iterations=4).state.messages.shape
 
 
+def test_methods_from_outside(monkeypatch):
+    """Registered here, or an instance: a worker finds the class; one of the main script cannot be found."""
+    monkeypatch.setattr("tightmap.registry._registered", {})
+    tm.register(builders.Guess)
+    for method in ("guess", builders.Guess(tries=5)):
+        (found,) = collect([grid(0)], method=method, workers=1, seed=4)
+        assert found.get() == tm.solve(grid(0), method, seed=4) and found.result.method == "guess"
+    monkeypatch.setattr(builders.Guess, "__module__", "__main__")
+    with pytest.raises(tm.OptionError, match="must live in a module"):
+        tm.solve_many([grid(0)], method="guess")
+
+
 # ------------------------------------------------------------------ accidents
 
 

@@ -130,7 +130,7 @@ def test_bounds_stay_bounds_when_costs_change():
 
 
 def test_bounds_of_the_grid_engine_stay_bounds():
-    """Messages are taken over as they are, also under other weights: bounds hold, and warm ones are no worse a start."""
+    """Messages are taken over as they are, also under other weights; what is certified from them holds."""
     rng = np.random.default_rng(5)
     model = grid_model(rng, 16, 24, 3, integral=False)
     plan = tm.prepare(model, "trws", max_iterations=3)

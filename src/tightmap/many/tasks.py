@@ -142,8 +142,9 @@ def fingerprint(task: Task) -> str:
 
 def _described(sum_: Any, value: Any) -> str:
     """What JSON does not know: arrays go into the sum as they are."""
-    if isinstance(value, Result):
-        value = value.labels
+    if isinstance(value, Result):  # with its seconds: another run has another state
+        _add_array(sum_, value.labels)
+        return json.dumps(value.to_dict(labels=False))
     array = np.asarray(value)
     if array.dtype == object:
         return repr(value)
