@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,3 +172,33 @@ def test_a_wall_limit_does_not_disturb_what_is_compiled(model):
     assert late.status in (tm.Status.TIME_LIMIT, tm.Status.CONVERGED, tm.Status.OPTIMAL) and late.elapsed < 20.0
     with pytest.raises(tm.OptionError, match="wall_limit"):
         tm.solve(model, wall_limit=-1)
+
+
+def test_a_wall_limit_counts_reading_too(model, tmp_path, monkeypatch):
+    """Of the command line and of workers: what reading took is not there for solving any more."""
+    from tightmap import io as files
+    from tightmap.cli import main as cli
+    from tightmap.driver import solve
+    from tightmap.many import tasks
+
+    tm.write(model, tmp_path / "m.npz")
+    read, limits = files.read, []
+
+    def slow(path):
+        time.sleep(0.3)
+        return read(path)
+
+    def watched(*arguments, wall_limit=None, **options):
+        limits.append(wall_limit)
+        return solve(*arguments, wall_limit=wall_limit, **options)
+
+    monkeypatch.setattr(files, "read", slow)
+    monkeypatch.setattr(tasks, "read", slow)
+    monkeypatch.setattr(tasks, "solve", watched)
+    monkeypatch.setattr("tightmap.driver.solve", watched)
+    command = ["solve", str(tmp_path / "m.npz"), "--method", "bcd", "--quiet", "--wall-limit"]
+    assert cli.run([*command, "600"]) == 0
+    (outcome,) = tm.solve_many([tmp_path / "m.npz"], engine="serial", method="bcd", wall_limit=600.0)
+    assert outcome.result is not None
+    assert len(limits) == 2 and all(500.0 < limit < 599.8 for limit in limits)
+    assert cli.run([*command, "-1"]) == 2

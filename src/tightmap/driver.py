@@ -188,6 +188,12 @@ def seconds(name: str, value: Any) -> float | None:
     return None if np.isinf(number) else number
 
 
+def left_of(wall_limit: float | None, begin: float) -> float | None:
+    """What is left of a limit on everything that began at that moment of time.perf_counter()."""
+    limit = seconds("wall_limit", wall_limit)
+    return None if limit is None else max(0.0, limit - (time.perf_counter() - begin))
+
+
 def initial_point(model: Model, graph: Graph, init: Any) -> Init:
     if init is None:
         return Init()

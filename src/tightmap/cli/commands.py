@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,12 +89,14 @@ def solve(
     """Solve a model: print the energy, what is proven about it, and write what is asked for."""
     from tightmap.cli.solve_outputs import SolveOutputs
 
+    begin = time.perf_counter()
     session: Session = context.obj
     check_seed(seed)
     outputs = SolveOutputs(session, json_path, labels, trace, plot)
     outputs.check({"MODEL": path, "--evidence": evidence})
     import tightmap as tm
     from tightmap.cli.progress import Progress
+    from tightmap.driver import left_of
     from tightmap.registry import make_solver
     from tightmap.runtime import clock
 
@@ -114,7 +117,7 @@ def solve(
                 init=start,
                 callback=progress.update if progress.enabled else None,
                 trace=trace is not None or plot is not None,
-                wall_limit=wall_limit,
+                wall_limit=left_of(wall_limit, begin),
                 **options,
             )
         session.guard.renew()

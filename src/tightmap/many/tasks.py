@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tightmap.driver import solve
+from tightmap.driver import left_of, solve
 from tightmap.errors import ModelError
 from tightmap.io import read
 from tightmap.model.model import Model
@@ -104,13 +105,15 @@ def _made_by(function: Callable[[], Any]) -> Model:
 
 
 def perform(task: Task) -> Result:
-    """Make the model and solve it."""
-    item = task.item
+    """Make the model and solve it; a limit on everything counts both."""
+    item, options, begin = task.item, task.options, time.perf_counter()
     if isinstance(item, Builder):
         item = _made_by(pickle.loads(item.pickled))
     elif isinstance(item, str):
         item = read(item)
-    result = solve(item, task.method, **task.options)
+    if "wall_limit" in options:
+        options = options | {"wall_limit": left_of(options["wall_limit"], begin)}
+    result = solve(item, task.method, **options)
     return result if result.method == task.name else replace(result, method=task.name)
 
 

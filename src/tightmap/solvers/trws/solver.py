@@ -171,7 +171,8 @@ class GridEngine:
     def take_over(self, earlier: GridEngine) -> bool:
         """As GeneralEngine.take_over; the precision has to be the same too."""
         mine, other = self.grid, earlier.grid
-        if mine.right.dtype != other.right.dtype or not same_structure(earlier.graph, self.graph):
+        same = (mine.height, mine.width, mine.right.dtype) == (other.height, other.width, other.right.dtype)
+        if not same or not same_structure(earlier.graph, self.graph):
             return False
         for here, there in ((mine.right, other.right), (mine.down, other.down), (mine.across, other.across)):
             here[:] = there
