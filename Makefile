@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # tests whose models are small enough for kernels that are not compiled
 COVERED ?= tests/test_conformance.py
 
-.PHONY: demo test fuzz check-memory coverage lint bench clean
+.PHONY: demo test fuzz check-memory check-deployment coverage lint bench clean
 
 $(VENV)/.base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,6 +48,9 @@ lint: $(VENV)/.dev
 MODELS ?= 240
 check-memory: $(VENV)/.dev  ## every method on models of every shape with index and heap checks; MODELS=n random ones
 	$(BIN)/python tests/memory/check.py --models $(MODELS)
+
+check-deployment:  ## build the container of deploy/ and solve with it; without a container engine, in a fresh environment
+	$(PYTHON) tools/check_deployment.py
 
 bench: $(VENV)/.bench  ## the short benchmark, with a report page
 	$(BIN)/tightmap bench smoke --report bench.html

@@ -27,9 +27,9 @@ FLOORS: list[tuple[str, ...]] = [
     ("graphcut",),
     ("solvers",),
     ("result", "registry"),
-    ("driver",),
+    ("driver", "plans"),
     ("io", "problems", "view", "diagnostics", "reference"),
-    ("testing", "bench", "compile_ahead", "demo"),
+    ("testing", "bench", "compile_ahead", "demo", "many"),
     ("cli",),
 ]
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

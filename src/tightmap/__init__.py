@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "Info": "tightmap.driver",
     "Model": "tightmap.model.model",
     "ModelError": "tightmap.errors",
     "OptionError": "tightmap.errors",
+    "Outcome": "tightmap.many.tasks",
     "Result": "tightmap.result",
     "Status": "tightmap.result",
     "maxflow": "tightmap.graphcut.mincut",
+    "WorkerError": "tightmap.errors",
+    "Plan": "tightmap.plans",
     "methods": "tightmap.registry",
+    "prepare": "tightmap.plans",
     "register": "tightmap.registry",
     "solve": "tightmap.driver",
+    "solve_many": "tightmap.many.solve_many",
     "stationarity": "tightmap.diagnostics",
     "read": "tightmap.io",
     "write": "tightmap.io",
@@ -41,15 +47,21 @@ if TYPE_CHECKING:
     from tightmap import problems as problems
     from tightmap import testing as testing
     from tightmap.diagnostics import stationarity as stationarity
+    from tightmap.driver import Info as Info
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
     from tightmap.errors import OptionError as OptionError
+    from tightmap.errors import WorkerError as WorkerError
     from tightmap.graphcut.mincut import maxflow as maxflow
     from tightmap.io import read as read
     from tightmap.io import read_labels as read_labels
     from tightmap.io import write as write
     from tightmap.io import write_labels as write_labels
+    from tightmap.many.solve_many import solve_many as solve_many
+    from tightmap.many.tasks import Outcome as Outcome
     from tightmap.model.model import Model as Model
+    from tightmap.plans import Plan as Plan
+    from tightmap.plans import prepare as prepare
     from tightmap.registry import methods as methods
     from tightmap.registry import register as register
     from tightmap.result import Result as Result

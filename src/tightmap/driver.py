@@ -7,12 +7,15 @@ own tables.  A bound is only ever one that was certified from messages.
 
 from __future__ import annotations
 
+import logging
+import math
 import operator
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ from tightmap.registry import canonical_name, make_solver
 from tightmap.result import Result, Status
 from tightmap.runtime import clock, memory, parallel
 from tightmap.solvers.base import Init, Progress, Solver
+
+logger = logging.getLogger("tightmap")
 
 FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
@@ -54,6 +59,9 @@ def solve(
     init: Any = None,
     callback: Callable[[Info], Any] | None = None,
     trace: bool = False,
+    *,
+    wall_limit: float | None = None,
+    keep_state: bool = True,
     **options: Any,
 ) -> Result:
     """Find a labelling of low energy, and where the method can, prove how good it is.
@@ -69,37 +77,91 @@ def solve(
     init : (n,) labels, or relaxed vectors ((n, S) or one vector per variable), or an earlier Result.
     callback : called after every step with an Info; returning True stops the run.
     trace : record iteration, elapsed, energy, lower_bound and the method's own figures.
+    wall_limit : seconds for everything, the compilation of kernels included, which is broken off then.
+    keep_state : False returns a Result without the method's state, which may be larger than the model.
     options : of the method (``tightmap.methods()`` lists them).
     """
-    begin = clock.now()
+    begin, wall_begin = clock.now(), time.perf_counter()
     if not isinstance(model, Model):
         raise ModelError(f"solve: expected a tightmap.Model, got {type(model).__name__}")
-    limit = _seconds("time_limit", time_limit)
-    iterations = _whole("max_iterations", max_iterations, 0)
-    chosen = _whole("threads", threads, 1)
-    start = _whole("seed", seed, 0)
+    limit = seconds("time_limit", time_limit)
+    total = seconds("wall_limit", wall_limit)
+    iterations = whole("max_iterations", max_iterations, 0)
+    chosen = whole("threads", threads, 1)
+    start = whole("seed", seed, 0)
     if start is None:
         raise OptionError("seed must be a whole number, got None")
     if callback is not None and not callable(callback):
         raise OptionError(f"callback must be a function of one argument, got {type(callback).__name__}")
     if not isinstance(method, str | Solver):
         raise OptionError(f"method must be a name or an instance of a solver, got {type(method).__name__}")
+    if total is not None:
+        limit = total if limit is None else min(limit, total)
+    wall = math.inf if total is None else wall_begin + total
     with clock.stopped():  # modules are imported, once per process
         solver = make_solver(method, dict(options))
     name = canonical_name(method) if isinstance(method, str) else solver.name
     available = parallel.available()
     count = min(chosen or available, available)
-    with memory.guarded("the canonical form"):
-        graph = model.graph()
-    point = initial_point(model, graph, init)
-    deadline = None if limit is None else begin + limit
-    context = Context(start, count, deadline, iterations, Incumbent(graph))
-    run = _Run(model, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
-    with memory.guarded(f"method {name!r}"):
-        return run.execute(point)
+    with clock.wall(wall):
+        run: _Run | None = None
+        try:
+            with memory.guarded("the canonical form"):
+                graph = model.graph()
+            point = initial_point(model, graph, init)
+            deadline = None if limit is None else begin + limit
+            context = Context(start, count, deadline, iterations, Incumbent(graph), wall=wall)
+            run = _Run(model, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
+            with memory.guarded(f"method {name!r}"):
+                result = run.execute(point)
+        except clock.WallTimeUp:
+            result = _cut_off(model, init, name, solver, run, clock.now() - begin)
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("%r, %s", model, result.summary().replace("\n", ";"))
+    return result if keep_state else replace(result, state=None)
 
 
-def _whole(name: str, value: Any, least: int) -> int | None:
+def _cut_off(model: Model, init: Any, name: str, solver: Solver, run: _Run | None, elapsed: float) -> Result:
+    """The limit on everything has passed while a kernel was being compiled: what there is, without one kernel more."""
+    result = Result(
+        labels=_start_without_kernels(model, init),
+        energy=math.inf,
+        lower_bound=-math.inf,
+        feasible=False,
+        status=Status.TIME_LIMIT,
+        iterations=0,
+        elapsed=elapsed,
+        method=name,
+        options=asdict(solver),
+        note="kernels were being compiled when the time was up",
+    )
+    if run is not None:
+        bound = run.graph.user_bound(run.incumbent.bound)
+        result = replace(result, lower_bound=bound, iterations=run.iterations, trace=run.trace)
+        if run.incumbent.energy < math.inf:
+            result = replace(result, labels=run.graph.lift(run.incumbent.labels))
+    value = model.energy(result.labels)
+    feasible = bool(np.isfinite(value))
+    return replace(result, energy=value, feasible=feasible, lower_bound=min(result.lower_bound, value))
+
+
+def _start_without_kernels(model: Model, init: Any) -> Labels:
+    """Where a run would begin, when the limit on everything leaves no time to get a single kernel ready."""
+    if isinstance(init, Result):
+        return model._labels(init.labels)
+    given = np.asarray(init) if init is not None and np.ndim(init) == 1 else np.zeros(0)
+    if np.issubdtype(given.dtype, np.integer):
+        return model._labels(given)
+    unaries, first = model.unaries, model.offset[:-1]
+    if not len(first):
+        return np.zeros(0, dtype=np.int64)
+    cheapest = unaries == np.repeat(np.minimum.reduceat(unaries, first), model.cardinalities)
+    label = np.arange(len(unaries)) - np.repeat(first, model.cardinalities)
+    best = np.minimum.reduceat(np.where(cheapest, label, model.max_labels), first)
+    return np.where(model.clamped >= 0, model.clamped, best)
+
+
+def whole(name: str, value: Any, least: int) -> int | None:
     """A whole number of at least ``least``, or None."""
     if value is None:
         return None
@@ -112,7 +174,7 @@ def _whole(name: str, value: Any, least: int) -> int | None:
     return number
 
 
-def _seconds(name: str, value: Any) -> float | None:
+def seconds(name: str, value: Any) -> float | None:
     """Seconds of at least 0, or None; infinitely many are none."""
     if value is None:
         return None
@@ -124,6 +186,12 @@ def _seconds(name: str, value: Any) -> float | None:
     if wrong or not number >= 0.0:
         raise OptionError(f"{name} must be a number of seconds of at least 0, got {value!r}")
     return None if np.isinf(number) else number
+
+
+def left_of(wall_limit: float | None, begin: float) -> float | None:
+    """What is left of a limit on everything that began at that moment of time.perf_counter()."""
+    limit = seconds("wall_limit", wall_limit)
+    return None if limit is None else max(0.0, limit - (time.perf_counter() - begin))
 
 
 def initial_point(model: Model, graph: Graph, init: Any) -> Init:

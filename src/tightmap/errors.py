@@ -1,4 +1,7 @@
-"""The two errors that bad input gives.  Both are ValueErrors, both say what, where, expected and got."""
+"""The two errors that bad input gives, and the one of a worker process that is lost.
+
+The first two are ValueErrors; they say what, where, expected and got.
+"""
 
 
 class ModelError(ValueError):
@@ -7,3 +10,7 @@ class ModelError(ValueError):
 
 class OptionError(ValueError):
     """An unknown method or option, or a value that an option does not take."""
+
+
+class WorkerError(RuntimeError):
+    """A process that was solving a model ended without an answer, and so did the one that tried again."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tightmap.errors import ModelError
 
 
 class Status(Enum):
@@ -97,10 +101,96 @@ class Result:
     def __str__(self) -> str:
         return self.summary()
 
+    def to_dict(self, labels: bool = True) -> dict[str, Any]:
+        """Plain numbers, texts, lists and dicts that strict JSON can carry, without the state.
+
+        An energy or a bound that is not finite is None; elsewhere such numbers are the texts "inf", "-inf" and "nan".
+        """
+        out: dict[str, Any] = {
+            "method": self.method,
+            "options": _plain(self.options),
+            "status": self.status.name,
+            "energy": _finite(self.energy),
+            "lower_bound": _finite(self.lower_bound),
+            "gap": _finite(self.gap),
+            "feasible": bool(self.feasible),
+            "iterations": int(self.iterations),
+            "elapsed": float(self.elapsed),
+            "note": self.note,
+            "trace": _plain(self.trace),
+        }
+        return out | {"labels": self.labels.tolist()} if labels else out
+
+    def to_json(self, **options: Any) -> str:
+        """``to_dict`` as text; options are those of ``json.dumps``."""
+        import json
+
+        return json.dumps(self.to_dict(), **({"allow_nan": False} | options))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Result:
+        """The result that ``to_dict`` described; what else is in there (``tightmap solve --json``) is passed over."""
+        try:
+            status = Status[content["status"]]
+            energy, bound = content["energy"], content["lower_bound"]
+            labels = np.asarray(content["labels"])
+            if labels.ndim != 1 or (labels.size and not np.issubdtype(labels.dtype, np.integer)):
+                raise ValueError(f"labels: expected integers in a row, got shape {labels.shape}, {labels.dtype}")
+            return cls(
+                labels=labels.astype(np.int64),
+                energy=math.inf if energy is None else float(energy),
+                # only of an infeasible model the bound is above all
+                lower_bound=float(bound) if bound is not None else _missing_bound(status),
+                feasible=bool(content["feasible"]),
+                status=status,
+                iterations=int(content["iterations"]),
+                elapsed=float(content["elapsed"]),
+                method=str(content["method"]),
+                options=dict(_restored(content["options"])),
+                trace=[dict(row) for row in _restored(content.get("trace", []))],
+                note=str(content.get("note", "")),
+            )
+        except KeyError as error:
+            raise ModelError(f"Result.from_dict: {error} is missing or unknown") from None
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"Result.from_dict: {error}") from None
+
     def _repr_html_(self) -> str:
         from tightmap.view.notebook import result_html
 
         return result_html(self)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _missing_bound(status: Status) -> float:
+    return math.inf if status is Status.INFEASIBLE else -math.inf
+
+
+_WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}  # numbers that JSON does not have
+
+
+def _plain(value: Any) -> Any:
+    """The value in what JSON has; what it cannot say at all becomes text."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _restored(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_restored(v) for v in value]
+    return _WORDS.get(value, value) if isinstance(value, str) else value
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
-from contextlib import suppress
 
 from tightmap.bench.records import Row, Run, clean
+from tightmap.runtime.lifeline import die_with_parent
 
 
 def _leave_with_parent() -> None:
@@ -25,17 +24,8 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
-def _die_with_parent() -> None:
-    """The same at once by the kernel, where it can: a library that keeps the interpreter's lock stops all threads."""
-    if sys.platform == "linux":
-        import ctypes
-
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 def main() -> None:
-    _die_with_parent()
+    die_with_parent()
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return  # whoever wanted the run is gone

@@ -28,14 +28,13 @@ def assemble(
     fixed: IntArray,
     grid_shape: tuple[int, int] | None,
 ) -> Graph:
-    pieces = [_fold_weights_of_hard_tables(p) for p in pieces if len(p.scopes)]
-    pieces.sort(key=lambda p: (p.arity, int(p.kind)))
+    pieces = in_order(pieces)
     offset = sums.offset
     unary = sums.unary if sums.unary.flags["C_CONTIGUOUS"] else np.ascontiguousarray(sums.unary)
 
     hard = sums.infeasible or bool(np.isinf(unary.max(initial=0.0)))
     hard = hard or any(bool(np.isinf(p.tables).any()) for p in pieces)
-    quantum = _quantum(unary, pieces, sums)
+    quantum = common_quantum(unary, pieces, sums)
     big, threshold, hopeless, soft_range = 0.0, math.inf, math.inf, 0.0
     unary_hard: np.ndarray | None = None
     if hard:
@@ -92,6 +91,12 @@ def assemble(
         unary_hard=unary_hard if unary_hard is not None and unary_hard.any() else None,
         params_hard=params_hard if params_hard is not None and params_hard.any() else None,
     )
+
+
+def in_order(pieces: list[Piece]) -> list[Piece]:
+    """The pieces that have factors, by arity and kind."""
+    found = [_fold_weights_of_hard_tables(p) for p in pieces if len(p.scopes)]
+    return sorted(found, key=lambda p: (p.arity, int(p.kind)))
 
 
 def _fold_weights_of_hard_tables(piece: Piece) -> Piece:
@@ -178,7 +183,7 @@ def _few_bits(values: FloatArray) -> bool:
     return bool((scaled == np.round(scaled)).all()) and scaled.max(initial=0.0) <= 2.0**52
 
 
-def _quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
+def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
     """q > 0 such that every finite energy minus the constant is a multiple of q; 0.0 when none is known.
 
     The constant is left out of it, so that integral costs with a real offset keep their quantum.

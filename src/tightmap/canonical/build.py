@@ -10,7 +10,7 @@ Costs of unusual size are counted in another unit (``units``), and constants sta
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,9 +36,22 @@ EXPAND = 1 << 14  # a pattern table up to this size is tabulated once and shared
 TOO_LARGE = 1 << 27  # entries of temporary dense tables beyond which a reduction is refused
 
 
+@dataclass(frozen=True)
+class Form:
+    """A Graph with what it was assembled from."""
+
+    graph: Graph
+    pieces: list[Piece]
+    sums: Sums
+
+
 def build_graph(model: Model) -> Graph:
     """The canonical form of a model."""
-    power = unit_power(model)
+    return canonical_form(model, unit_power(model)).graph
+
+
+def canonical_form(model: Model, power: int) -> Form:
+    """The canonical form of a model with costs in units of 2^-power."""
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
     variables = np.flatnonzero(kept)
@@ -72,7 +85,7 @@ def build_graph(model: Model) -> Graph:
         _refuse_overflow(pieces, sums, power)
     graph = assemble(pieces, cards, sums, variables, fixed, shape)
     shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
-    return replace(graph, power=power, shift=shift)
+    return Form(replace(graph, power=power, shift=shift), pieces, sums)
 
 
 def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:

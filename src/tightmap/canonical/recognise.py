@@ -51,10 +51,12 @@ class Sums:
     constant: float = 0.0
     slack: float = 0.0
     infeasible: bool = False
+    added: bool = False  # whether a factor has become unaries
     notes: list[str] = field(default_factory=list)
 
     def add_unaries(self, variables: IntArray, costs: FloatArray) -> None:
         """Add (m, S) costs to m variables with S labels each."""
+        self.added = True
         if not self.owned:
             self.unary = self.unary.copy()
             self.owned = True

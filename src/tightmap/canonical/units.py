@@ -56,13 +56,14 @@ def _every(count: int) -> slice:
 
 def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
-    out = []
+    begins, counts = offset[:-1][rows], np.diff(offset)[rows]
+    out = [np.zeros(0)]
     largest = 0.0
-    for begin, end in zip(offset[:-1][rows].tolist(), offset[1:][rows].tolist(), strict=True):
-        costs = unaries[begin:end]
-        costs = costs[np.isfinite(costs)]
-        if len(costs):
-            with np.errstate(over="ignore"):
-                out.append(float(costs.max() - costs.min()))
-            largest = max(largest, float(np.abs(costs).max()))
-    return np.array(out, dtype=np.float64), largest
+    for labels in np.unique(counts):
+        costs = unaries[begins[counts == labels][:, None] + np.arange(labels)]
+        finite = np.isfinite(costs)
+        with np.errstate(over="ignore", invalid="ignore"):  # a variable without finite costs gives -inf: no range
+            spread = costs.max(axis=1, where=finite, initial=-np.inf) - costs.min(axis=1, where=finite, initial=np.inf)
+        out.append(spread[finite.any(axis=1)])
+        largest = max(largest, float(np.abs(costs).max(where=finite, initial=0.0)))
+    return np.concatenate(out), largest

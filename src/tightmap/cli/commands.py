@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tightmap.cli.batch import batch
 from tightmap.cli.bench import bench
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ Values = Annotated[
 ]
 
 
-def _check_seed(seed: int) -> None:
+def check_seed(seed: int) -> None:
     from tightmap.errors import OptionError
 
     if seed < 0:
@@ -58,7 +60,7 @@ def _load(session: Session, path: str, evidence: str | None = None, values: str 
     return model
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
+def parse_options(pairs: list[str]) -> dict[str, Any]:
     from tightmap.errors import OptionError
 
     out: dict[str, Any] = {}
@@ -76,7 +78,10 @@ def solve(
     path: ModelPath,
     method: Annotated[str, typer.Option(help="see `tightmap methods`")] = "auto",
     option: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="option of the method")] = None,
-    time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds")] = None,
+    time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds of solving")] = None,
+    wall_limit: Annotated[
+        float | None, typer.Option(metavar="S", help="seconds for everything, compilation included")
+    ] = None,
     max_iterations: Annotated[int | None, typer.Option(metavar="N")] = None,
     seed: Annotated[int, typer.Option(metavar="N")] = 0,
     threads: Annotated[int | None, typer.Option(metavar="N", help="all cores by default")] = None,
@@ -96,16 +101,18 @@ def solve(
     """Solve a model: print the energy, what is proven about it, and write what is asked for."""
     from tightmap.cli.solve_outputs import SolveOutputs
 
+    begin = time.perf_counter()
     session: Session = context.obj
-    _check_seed(seed)
+    check_seed(seed)
     outputs = SolveOutputs(session, json_path, labels, trace, plot)
     outputs.check({"MODEL": path, "--evidence": evidence})
     import tightmap as tm
     from tightmap.cli.progress import Progress
+    from tightmap.driver import left_of
     from tightmap.registry import make_solver
     from tightmap.runtime import clock
 
-    options = _options(option or [])
+    options = parse_options(option or [])
     make_solver(method, dict(options))  # a wrong name is an error before a large model is read
     clock.announce_always(not quiet)
     model = _load(session, path, evidence, values)
@@ -122,6 +129,7 @@ def solve(
                 init=start,
                 callback=progress.update if progress.enabled else None,
                 trace=trace is not None or plot is not None,
+                wall_limit=left_of(wall_limit, begin),
                 **options,
             )
         session.guard.renew()
@@ -275,4 +283,5 @@ def demo(
         session.say(f"picture written to {output}\n")
 
 
+app.command()(batch)
 app.command()(bench)

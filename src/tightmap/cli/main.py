@@ -1,4 +1,4 @@
-"""The command line: ``tightmap solve | info | convert | methods | compile | bench | demo``.
+"""The command line: ``tightmap solve | batch | info | convert | methods | compile | bench | demo``.
 
 Results go to standard output, progress and errors to standard error.
 

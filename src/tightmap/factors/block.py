@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,10 @@ class Block(ABC):
 
     def __len__(self) -> int:
         return len(self.scopes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling: what the block is given by; what was derived from that is made again when it is needed."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @abstractmethod
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:

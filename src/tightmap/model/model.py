@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +189,22 @@ class Model:
                 pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
         return np.concatenate(pairs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
+        self._owned = False
+        state = self.__dict__ | {"_graph": None, "blocks": list(self.blocks)}
+        del state["offset"]
+        if not (self.clamped >= 0).any():
+            del state["clamped"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        cards = self.cardinalities
+        self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        if "clamped" not in state:
+            self.clamped = np.full(len(cards), -1, dtype=np.int64)
+
     # ------------------------------------------------------------------ building
 
     def add_constant(self, cost: float) -> None:
@@ -238,6 +255,40 @@ class Model:
             starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
             once = len(np.unique(index)) == len(index)
             add_costs(self._own_unaries(), starts + np.arange(len(flat)), flat, once, what)
+        self._graph = None
+
+    def replace_unaries(self, costs: Any) -> None:
+        """Put these in the place of all unary costs there are; costs as in ``add_unaries``, one vector a variable."""
+        held, self._unaries = self._unaries, None
+        try:
+            self.add_unaries(costs)
+        except BaseException:
+            self._unaries = held
+            raise
+
+    def replace_weights(self, weights: Any) -> None:
+        """New weights of all factors: one array (or number) where one call has added all of them, else a list.
+
+        The list has an entry for every call that added factors of two or more variables, None where nothing changes.
+        """
+        what = "replace_weights"
+        listed = isinstance(weights, list | tuple)
+        if listed and len(self.blocks) == 1:  # numbers, or a list of one array
+            listed = len(weights) == 1 and np.ndim(weights[0]) == 1
+        given = weights if listed else [weights]
+        if len(given) != len(self.blocks):
+            raise ModelError(f"{what}: expected weights for {len(self.blocks)} blocks of factors, got {len(given)}")
+        blocks = []
+        for block, values in zip(self.blocks, given, strict=True):
+            if values is None:
+                blocks.append(block)
+                continue
+            w = check_weights(values, len(block), what)
+            tables = isinstance(block, DenseBlock | SparseBlock)
+            if tables and (w < 0).any() and any(np.isinf(getattr(block, name)).any() for name in block.costs_in):
+                raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
+            blocks.append(replace(block, weights=w))
+        self.blocks = blocks
         self._graph = None
 
     def add_factors(self, scopes: npt.ArrayLike, tables: Any, weights: npt.ArrayLike | None = None) -> None:

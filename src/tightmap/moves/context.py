@@ -6,6 +6,8 @@ seed, the threads and what is left of time and iterations.  The driver makes bot
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,10 +67,12 @@ class Context:
     max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
     incumbent: Incumbent | None = None  # of the whole run, to read and to offer to; only ``auto`` needs it
     shared: Callable[[], float] | None = None  # iterations left to several methods together
+    wall: float = math.inf  # the same by time.perf_counter(), compilation included
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
-        return float("inf") if self.deadline is None else self.deadline - clock.now()
+        left = math.inf if self.deadline is None else self.deadline - clock.now()
+        return left if self.wall == math.inf else min(left, self.wall - time.perf_counter())
 
     def iterations_left(self, made: int) -> float:
         """How many iterations a method that made some already may still make (inf without a limit)."""

@@ -3,11 +3,15 @@
 Numba compiles a kernel when it is first called and keeps it on disk; that happens once per machine, takes seconds, and
 says nothing about the method.  Limits and times are therefore measured on this clock: seconds of wall time minus the
 seconds in which any kernel was being compiled or read from disk.  The first compilation of a process is
-announced to a person at a terminal, and by the command line on standard error wherever that goes.
+announced by the logger "tightmap": as a warning to a person at a terminal and by the command line, else as information.
+
+A limit on everything (``wall``) is the exception: it ends a compilation between two passes of the compiler.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import sys
 import threading
 import time
@@ -21,6 +25,9 @@ from tightmap.runtime.forks import at_fork
 
 COMPILE = "numba:compile"
 PREPARE = "tightmap:prepare"  # a function that Python called is compiled or read from disk; unknown to plain Numba
+PASS = "numba:run_pass"
+
+logger = logging.getLogger("tightmap")
 
 
 class _Compilation(event.Listener):
@@ -50,8 +57,8 @@ class _Compilation(event.Listener):
         self.begin()
         with self.lock:
             if event.kind == COMPILE and not self.announced:
-                if sys.stderr is not None and (self.always or sys.stderr.isatty()):
-                    print("compiling kernels, first run only", file=sys.stderr)
+                seen = self.always or (sys.stderr is not None and sys.stderr.isatty())
+                logger.log(logging.WARNING if seen else logging.INFO, "compiling kernels, first run only")
                 self.announced = True
 
     def on_end(self, event: Any) -> None:
@@ -69,7 +76,50 @@ class _Compilation(event.Listener):
             return self.total + (time.perf_counter() - self.since if self.depth else 0.0)
 
 
+class WallTimeUp(BaseException):
+    """The limit on everything has passed.  Not an Exception: the compiler takes those for errors of its own."""
+
+
+class _Wall(threading.local):
+    end = math.inf  # of what this thread does, by time.perf_counter()
+
+
+_wall = _Wall()
+
+
+def wall_end() -> float:
+    """The moment at which everything that this thread does has to be over."""
+    return _wall.end
+
+
+@contextmanager
+def wall(end: float) -> Iterator[None]:
+    """No kernel is compiled, nor read from disk, by this thread after that moment: WallTimeUp is raised instead."""
+    before = _wall.end
+    _wall.end = min(before, end)
+    try:
+        yield
+    finally:
+        _wall.end = before
+
+
+def check_wall() -> None:
+    if time.perf_counter() > _wall.end:
+        raise WallTimeUp
+
+
+class _Passes(event.Listener):
+    """Looks at the limit between two passes of the compiler; what is half compiled is forgotten."""
+
+    def on_start(self, event: Any) -> None:
+        check_wall()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
 _compilation = _Compilation()
+event.register(PASS, _Passes())
 event.register(COMPILE, _compilation)
 event.register(PREPARE, _compilation)
 at_fork(in_child=_compilation.forked)
@@ -93,6 +143,11 @@ def now() -> float:
 def announce_always(yes: bool) -> None:
     """Say when the first kernel is compiled even if nobody seems to be looking."""
     _compilation.always = yes
+
+
+def announce_never() -> None:
+    """In a helper process, whose starter has told people what they should know."""
+    _compilation.announced = True
 
 
 def compiling_seconds() -> float:

@@ -33,7 +33,7 @@ from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined
 from numba.core.registry import CPUDispatcher
 
 from tightmap.runtime import guard
-from tightmap.runtime.clock import PREPARE
+from tightmap.runtime.clock import PREPARE, check_wall
 from tightmap.runtime.fingerprint import fingerprint
 from tightmap.runtime.forks import wait_before_fork
 from tightmap.runtime.plain import CODE_OPTIONS
@@ -225,6 +225,7 @@ class _Entry(CPUDispatcher):
         self._compiler = _EntryCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
 
     def compile(self, sig: Any) -> Any:
+        check_wall()
         with global_compiler_lock, event.trigger_event(PREPARE):
             if not isinstance(self._cache, _PackageCache):
                 with suppress(

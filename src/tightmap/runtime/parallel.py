@@ -24,6 +24,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from tightmap.runtime import clock
 from tightmap.runtime.forks import at_fork
 
 PIECES = 4  # per thread: the work of blocks differs, and cores may be busy with something else
@@ -168,6 +169,7 @@ class _Job:
         self.pieces, self.stop = pieces, stop
         self.failure: BaseException | None = None
         self.over = False
+        self.wall = clock.wall_end()  # whoever helps keeps to the limit of whoever asks
         self.came, self.left = [False] * seats, [False] * seats
         self.bells = [threading.Lock() for _ in range(seats)]
         for bell in self.bells:
@@ -186,7 +188,8 @@ class _Job:
         """What a worker does, early or late."""
         self.came[seat] = True
         try:
-            self.work()
+            with clock.wall(self.wall):
+                self.work()
         except BaseException as error:
             self.fail(error)
         self.left[seat] = True

@@ -73,7 +73,7 @@ class GeneralEngine:
     """Any pairwise model."""
 
     def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1) -> None:
-        self.graph = graph
+        self.graph, self.order = graph, order
         self.sweeper = general.build_sweeper(graph, order)
         self.entries = len(self.sweeper.messages)
         worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
@@ -107,6 +107,13 @@ class GeneralEngine:
 
     def accept(self, messages: FloatArray) -> None:
         general.collapse_messages(self.graph, self.sweeper, messages)
+
+    def take_over(self, earlier: GeneralEngine) -> bool:
+        """Go on from the messages of an engine on the same structure; False where it is not the same."""
+        if not (same_structure(earlier.graph, self.graph) and np.array_equal(earlier.order, self.order)):
+            return False
+        self.sweeper.messages[:] = earlier.sweeper.messages
+        return True
 
     def expand(self) -> FloatArray:
         return general.expanded_messages(self.graph, self.sweeper)
@@ -161,6 +168,16 @@ class GridEngine:
         operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
 
+    def take_over(self, earlier: GridEngine) -> bool:
+        """As GeneralEngine.take_over; the precision has to be the same too."""
+        mine, other = self.grid, earlier.grid
+        same = (mine.height, mine.width, mine.right.dtype) == (other.height, other.width, other.right.dtype)
+        if not same or not same_structure(earlier.graph, self.graph):
+            return False
+        for here, there in ((mine.right, other.right), (mine.down, other.down), (mine.across, other.across)):
+            here[:] = there
+        return True
+
     def _twin(self) -> GeneralEngine:
         return GeneralEngine(self.graph, np.arange(self.graph.n, dtype=np.int64))
 
@@ -185,6 +202,21 @@ class GridEngine:
         slots[right] = images[0][ends[right, 0]]
         slots[~right] = images[1][ends[~right, 0]]
         return twin.expand()
+
+
+def same_structure(a: Graph, b: Graph) -> bool:
+    """The same variables and factors, whatever they cost."""
+    names = ("cards", "kind", "scope_start", "scope")
+    pairs = [(getattr(a.arrays, name), getattr(b.arrays, name)) for name in names]
+    return all(one is other or np.array_equal(one, other) for one, other in pairs)
+
+
+def _same_method(init: Init, engine: GridEngine | GeneralEngine) -> bool:
+    """Go on from the messages of an earlier run of this method as they are; False where there are none that fit."""
+    earlier = init.state.native if isinstance(init.state, Dual) else None
+    if isinstance(engine, GridEngine):
+        return isinstance(earlier, GridEngine) and engine.take_over(earlier)
+    return isinstance(earlier, GeneralEngine) and engine.take_over(earlier)
 
 
 def grid_stencil(graph: Graph) -> Stencil | None:
@@ -258,9 +290,10 @@ class TRWS(Solver):
             small = graph.m * stencil.labels <= DOUBLE_BELOW
             double = self.precision == "double" or (self.precision == "auto" and small)
             engine = GridEngine(graph, stencil, context.threads, np.float64 if double else np.float32)
-        messages = given_messages(init, graph)
-        if messages is not None:
-            engine.accept(messages)
+        if not _same_method(init, engine):
+            messages = given_messages(init, graph)
+            if messages is not None:
+                engine.accept(messages)
         return State(graph, context, engine)
 
     def step(self, state: State) -> Progress:
@@ -272,7 +305,7 @@ class TRWS(Solver):
         first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
-        certify_now = ends or (first and (done + count).bit_count() == 1)
+        certify_now = ends or (first and (done + count).bit_length() > done.bit_length())
         try:
             raw, error = engine.iterate(count, rounding, certify_now, time_left(state.context))
         except TimeUp:
@@ -310,4 +343,4 @@ class TRWS(Solver):
             bound = max(bound, certify(graph, graph.constant + raw, error))
         kind = "grid" if isinstance(engine, GridEngine) else "general"
         note = f"{kind} engine, {engine.crew.threads} thread{'s' * (engine.crew.threads > 1)}"
-        return Final(labels=labels, bound=bound, state=Dual(graph, engine.expand), note=note)
+        return Final(labels=labels, bound=bound, state=Dual(graph, engine.expand, engine), note=note)

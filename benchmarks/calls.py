@@ -1,0 +1,136 @@
+"""What a call costs beside the solving: small models, the same structure again, and many models.
+
+    python benchmarks/calls.py [--size 200] [--frames 10] [--models 1000] [--ray]
+
+overhead    milliseconds of ``solve`` on a 3 x 3 Potts model of three labels, kernels loaded, best of many
+prepare     frames of a Potts grid, in each of which 5 % of the pixels are drawn anew: milliseconds of processor time,
+            one thread, by models made anew (fresh), a plan that begins anew (cold) and a plan that goes on (warm)
+solve_many  models per second, 100 x 100 x 4, ten iterations of TRW-S: in turn, with one and two workers, on Ray
+
+Machines are shared: look at ratios within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import tightmap as tm
+
+
+def picture(size: int, labels: int, seed: int) -> np.ndarray:
+    """(pixels, labels) costs of a noisy picture of squares: neither trivial nor pure noise."""
+    squares = np.random.default_rng(0).integers(0, labels, (-(-size // 20),) * 2)
+    truth = np.kron(squares, np.ones((20, 20), dtype=int))[:size, :size]
+    costs = np.random.default_rng(seed).random((size * size, labels))
+    costs[np.arange(size * size), truth.ravel()] -= 0.4
+    return costs
+
+
+def grid(size: int, labels: int, seed: int = 0) -> tm.Model:
+    model = tm.Model.grid(size, size, labels)
+    model.add_unaries(picture(size, labels, seed))
+    model.add_potts(model.edges(), 0.25)
+    return model
+
+
+def best(work: Callable[[], object], times: int) -> float:
+    """Seconds of the quickest of several calls."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def overhead(methods: tuple[str, ...]) -> None:
+    print("\noverhead of a call, 3 x 3 x 3 Potts, milliseconds")
+    model = grid(3, 3)
+    for method in methods:
+        tm.solve(model, method)
+        kept = best(lambda method=method: tm.solve(model, method), 200)
+
+        def anew(method: str = method) -> None:
+            model.add_constant(0.0)  # forgets the canonical form
+            tm.solve(model, method)
+
+        print(f"  {method:10s} {1e3 * kept:8.3f}   with the canonical form {1e3 * best(anew, 100):8.3f}")
+
+
+def frames(size: int, labels: int, count: int) -> list[np.ndarray]:
+    """Costs of which each differ from those before in 5 % of the pixels."""
+    rng = np.random.default_rng(1)
+    out = [picture(size, labels, 0)]
+    for k in range(count):
+        some = rng.random(size * size) < 0.05
+        out.append(np.where(some[:, None], picture(size, labels, 1 + k), out[-1]))
+    return out[1:]
+
+
+def prepared(methods: tuple[str, ...], size: int, labels: int, count: int) -> None:
+    print(f"\nprepare, {size} x {size} x {labels} Potts, 5 % of the pixels change, milliseconds per frame")
+    print("  method        fresh     cold     warm  fresh : warm   energy warm : fresh")
+    sequence = frames(size, labels, count)
+    for method in methods:
+        model = grid(size, labels)
+        tm.solve(model, method)
+        seconds, energies = {}, {}
+
+        def fresh(costs: np.ndarray) -> tm.Result:
+            other = tm.Model.grid(size, size, labels)
+            other.add_unaries(costs)
+            other.add_potts(other.edges(), 0.25)
+            return tm.solve(other, method, threads=1)  # noqa: B023  called before the loop goes on
+
+        plan = tm.prepare(model, method, threads=1)
+        plan.solve()
+        ways: dict[str, Callable[[np.ndarray], tm.Result]] = {
+            "fresh": fresh,
+            "cold": lambda costs, plan=plan: plan.solve(unaries=costs, warm=False),
+            "warm": lambda costs, plan=plan: plan.solve(unaries=costs),
+        }
+        for name, way in ways.items():
+            begin = time.process_time()
+            energies[name] = [way(costs).energy for costs in sequence]
+            seconds[name] = 1e3 * (time.process_time() - begin) / count
+        ratio = np.mean(np.array(energies["warm"]) / np.array(energies["fresh"]))
+        row = "".join(f"{seconds[name]:9.1f}" for name in ways)
+        print(f"  {method:10s}{row}{seconds['fresh'] / seconds['warm']:14.1f}{ratio:22.6f}")
+
+
+def throughput(count: int, size: int, ray: bool) -> None:
+    print(f"\nsolve_many, {count} models of {size} x {size} x 4, 10 iterations of trws, models per second")
+    models = [grid(size, 4, seed) for seed in range(min(count, 20))]
+    places = [{"engine": "serial", "threads": 1}, {"workers": 1, "threads": 1}, {"workers": 2, "threads": 1}]
+    if ray:
+        places.append({"engine": "ray", "workers": 2, "threads": 1})
+    for place in places:
+        sequence = (models[i % len(models)] for i in range(count))
+        outcomes = tm.solve_many(sequence, method="trws", max_iterations=10, **place)
+        next(outcomes).get()  # workers have started and loaded their kernels
+        begin = time.perf_counter()
+        done = sum(outcome.get() is not None for outcome in outcomes)
+        name = place.get("engine", "processes") + (f", {place['workers']} workers" if "workers" in place else "")
+        print(f"  {name:24s}{done / (time.perf_counter() - begin):8.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--labels", type=int, default=4)
+    parser.add_argument("--frames", type=int, default=10)
+    parser.add_argument("--models", type=int, default=1000)
+    parser.add_argument("--model-size", type=int, default=100)
+    parser.add_argument("--ray", action="store_true", help="also on Ray, which has to be installed")
+    chosen = parser.parse_args()
+    overhead(("trws", "expansion", "bcd", "auto"))
+    prepared(("trws", "expansion"), chosen.size, chosen.labels, chosen.frames)
+    throughput(chosen.models, chosen.model_size, chosen.ray)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Canonical forms of models that differ from one another in unaries and weights alone, without beginning anew.
+
+What a factor becomes depends on its scope and its table, never on the unaries; so new unaries are put into the Graph
+that is there, and what depends on all costs (the quantum, and with hard constraints the cost that stands for +inf) is
+computed again.  New weights are put in where every factor of the model is one factor of the Graph, with the same
+weight: structured factors on distinct free variables, no two on the same scope.  Where that does not hold (fixed
+variables, factors that became unaries, costs in another unit, a weight of zero) the form is built anew.
+
+Whatever way is taken, the result is the one of ``build_graph``, bit by bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tightmap.canonical.assemble import assemble, common_quantum, in_order
+from tightmap.canonical.build import Form, build_graph, canonical_form
+from tightmap.canonical.recognise import Piece
+from tightmap.canonical.units import unit_power
+from tightmap.factors.difference import LinearBlock, QuadraticBlock
+from tightmap.factors.pn_potts import PnPottsBlock
+from tightmap.factors.potts import PottsBlock
+from tightmap.factors.second_difference import SecondDifferenceBlock
+from tightmap.graph.graph import FloatArray, Graph, IntArray
+
+if TYPE_CHECKING:
+    from tightmap.model.model import Model
+
+ONE_TO_ONE = (PottsBlock, LinearBlock, QuadraticBlock, PnPottsBlock, SecondDifferenceBlock)  # never recognised anew
+KEPT = ("order", "max_labels", "uniform", "edges")  # what a Graph has found out about its structure
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A Graph and the pieces it was assembled from; its costs are to be replaced."""
+
+    form: Form
+    pieces: list[Piece]
+    hard: bool  # a table has +inf
+    factors: IntArray | None  # which of the user's factors each of the Graph is; None: the weights stay
+    rows: list[IntArray] | None  # the same of every piece
+
+
+class Skeleton:
+    """Makes the canonical forms of a model with other unaries or weights."""
+
+    def __init__(self, model: Model) -> None:
+        self._blocks = list(model.blocks)
+        self._power = unit_power(model)
+        form = canonical_form(model, self._power)
+        self.first = form.graph
+        free = bool((form.graph.fixed < 0).all())
+        self._usable = free and self._power == 0 and not form.sums.added and not form.sums.infeasible
+        self._as_given = _frame(form)
+        self._by_weight: _Frame | None = None
+        self._tried = False
+
+    def graph(self, model: Model) -> Graph:
+        """The canonical form of the model, which is the one of the beginning but for unaries and weights."""
+        same = all(a is b for a, b in zip(self._blocks, model.blocks, strict=True))
+        frame = self._as_given if same else self._weighted_frame(model)
+        weights = None if same else np.concatenate([block.weights for block in model.blocks])
+        if not self._usable or frame is None or unit_power(model) != 0 or np.isinf(model.constant):
+            return build_graph(model)
+        if weights is not None and not weights.all():
+            return build_graph(model)
+        return _filled(frame, model.flat_unaries(), weights)
+
+    def _weighted_frame(self, model: Model) -> _Frame | None:
+        if not self._tried:
+            self._tried = True
+            self._by_weight = _numbered_frame(model) if self._usable else None
+        return self._by_weight
+
+
+def _frame(form: Form, factors: IntArray | None = None, rows: list[IntArray] | None = None) -> _Frame:
+    pieces = in_order(form.pieces)
+    return _Frame(form, pieces, any(bool(np.isinf(p.tables).any()) for p in pieces), factors, rows)
+
+
+def _numbered_frame(model: Model) -> _Frame | None:
+    """The form of a model whose weights are the numbers of its factors: the Graph shows where each of them went.
+
+    None where a factor is not found again with its own weight.
+    """
+    if not all(isinstance(block, ONE_TO_ONE) and _distinct(block.scopes) for block in model.blocks):
+        return None
+    probe = copy.copy(model)
+    probe.replace_unaries(np.split(np.zeros(int(model.offset[-1])), model.offset[1:-1]))
+    first, blocks = 1, []
+    for block in model.blocks:
+        blocks.append(replace(block, weights=np.arange(first, first + len(block), dtype=np.float64)))
+        first += len(block)
+    probe.blocks = blocks
+    form = canonical_form(probe, 0)
+    numbers = np.arange(1, first)
+    if form.graph.m != len(numbers) or form.sums.added or form.sums.constant != 0.0 or form.sums.slack != 0.0:
+        return None
+    factors = form.graph.arrays.weight.astype(np.int64)
+    if not np.array_equal(np.sort(factors), numbers):
+        return None
+    rows = [piece.weights.astype(np.int64) - 1 for piece in in_order(form.pieces)]
+    return _frame(form, factors - 1, rows)
+
+
+def _distinct(scopes: IntArray) -> bool:
+    """No variable occurs twice in a scope."""
+    return not (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any()
+
+
+def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Graph:
+    graph, pieces, sums = frame.form.graph, frame.pieces, replace(frame.form.sums, unary=unary, owned=False)
+    arrays = graph.arrays._replace(unary=unary)
+    if weights is not None:
+        assert frame.factors is not None and frame.rows is not None
+        pieces = [replace(piece, weights=weights[rows]) for piece, rows in zip(pieces, frame.rows, strict=True)]
+        arrays = arrays._replace(weight=weights[frame.factors])
+    if frame.hard or np.isinf(unary.max(initial=0.0)):
+        cards = arrays.cards.astype(np.int64)
+        whole = assemble(pieces, cards, sums, graph.variables, graph.fixed, graph.grid_shape)
+        return replace(whole, power=graph.power, shift=graph.shift)
+    made = replace(
+        graph,
+        arrays=arrays,
+        quantum=common_quantum(unary, pieces, sums),
+        constant=0.0,
+        hard=0.0,
+        hard_threshold=math.inf,
+        hopeless=math.inf,
+        unary_hard=None,
+        params_hard=None,
+    )
+    made.__dict__.update({name: graph.__dict__[name] for name in KEPT if name in graph.__dict__})
+    return made
