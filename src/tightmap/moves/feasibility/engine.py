@@ -1,0 +1,215 @@
+"""Find a labelling that breaks no hard constraint, prove that there is none, or say which labels can never be used.
+
+Costs play no part, except that cheap labels are tried first: this is constraint satisfaction.  The hard constraints of
+a graph become clauses and tables of allowed tuples (constraints.py).  They are propagated to a fixed point, which
+removes labels that no feasible labelling has (propagation.py); then labels are decided one after the other, and every
+failure leaves a clause behind that keeps the search from failing for the same reason again (learn.py, search.py).  So
+this ends, with a labelling or with a proof: there is none when a contradiction follows without any decision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.energy.certificate import Certified
+from tightmap.factors.kernels import value
+from tightmap.graph.graph import Graph
+from tightmap.moves.feasibility.constraints import Constraints, constraints
+from tightmap.moves.feasibility.layout import rules, store
+from tightmap.moves.feasibility.learn import add_clause
+from tightmap.moves.feasibility.propagation import FINE, propagate
+from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, UNIT, rebuild, search
+from tightmap.moves.feasibility.store import (
+    CONFLICTS,
+    FIRST,
+    GIVEN,
+    JOINS,
+    LEFT,
+    LENGTH,
+    ROOM,
+    SERVED,
+    USED,
+    Ints,
+    believe,
+    undo,
+)
+from tightmap.runtime import clock
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import EVER
+
+Labels = npt.NDArray[np.int64]
+SLICE = 2000  # failures of one call of the kernel
+CLAUSES = 4000  # learnt clauses that are kept to begin with ...
+MORE = 500  # ... and how many more each time that some are forgotten
+GLUE = 2  # clauses that join no more levels than this are never forgotten
+
+
+@compiled
+def _settle(r, s, labels):
+    """Remove labels at level 0 and draw all conclusions; False when that is a contradiction."""
+    undo(r, s, 0)
+    for at in labels:
+        lit = r.literal[at] ^ 1
+        if s.value[lit] < 0:
+            return False
+        if s.value[lit] == 0:
+            believe(r, s, lit, GIVEN)
+    return propagate(r, s) == FINE
+
+
+@compiled
+def _forbid(r, s, labels):
+    """One more clause, at level 0: these labels do not come together; False when that is a contradiction."""
+    undo(r, s, 0)
+    length = 0
+    for at in labels:
+        lit = r.literal[at] ^ 1
+        if s.value[lit] > 0:
+            return True
+        if s.value[lit] == 0:
+            s.learnt[length] = lit
+            length += 1
+    if length == 0:
+        return False
+    if length > 1:
+        add_clause(s, length, 0)
+    else:
+        believe(r, s, s.learnt[0], GIVEN)
+    return propagate(r, s) == FINE
+
+
+@compiled
+def _starts(arena, used, out):
+    """Where the clauses of an arena start."""
+    at = 0
+    count = 0
+    while at < used:
+        out[count] = at
+        count += 1
+        at += FIRST + arena[at + LENGTH]
+    return count
+
+
+class Feasibility:
+    """The hard constraints of a graph, and what is known of them so far.
+
+    ::
+
+        problem = Feasibility(graph)
+        problem.settle()       # False: no labelling; labels that can never be used are gone from problem.alive
+        problem.run(seconds)   # True: problem.labels is one; False: there is none; None: time is up, call again
+    """
+
+    def __init__(self, graph: Graph, labels: npt.NDArray[np.integer] | None = None) -> None:
+        """``labels``: a labelling to stay close to."""
+        g = graph.arrays
+        self.graph = graph
+        given = constraints(graph)
+        self.rules = rules(g.offset, g.unary, given)
+        self.store, starts = store(self.rules, given)
+        self.impossible = given.impossible
+        self.labels: Labels | None = None
+        self._given = given
+        self._settled = False
+        self.store.number[LEFT], self.store.number[ROOM] = UNIT, CLAUSES
+        rebuild(self.store, np.ones(len(starts), np.uint8), starts)
+        if labels is not None:
+            self.prefer(labels)
+
+    @property
+    def given(self) -> Constraints:
+        return self._given
+
+    @property
+    def failures(self) -> int:
+        return int(self.store.number[CONFLICTS])
+
+    @property
+    def alive(self) -> npt.NDArray[np.bool_]:
+        """(labels,) False where no feasible labelling has that label, as far as is known."""
+        lit, s = self.rules.literal, self.store
+        return ~((s.value[lit] < 0) & (s.info[lit >> 1, 0] == 0))
+
+    def prefer(self, labels: npt.NDArray[np.integer]) -> None:
+        """Try the labels of this labelling first from now on."""
+        undo(self.rules, self.store, 0)
+        self.store.phase[:] = self.rules.offset[:-1] + labels
+
+    def settle(self) -> bool:
+        """All that follows without a decision; False when there is no feasible labelling."""
+        if not self._settled and not self.impossible:
+            self.impossible = not _settle(self.rules, self.store, np.flatnonzero(~self._given.alive))
+        self._settled = True
+        return not self.impossible
+
+    def forbid(self, labels: Ints) -> bool:
+        """Labels (numbered through) that must not come together; False when nothing is left then."""
+        if self.settle():
+            self._make_room()
+            self.impossible = not _forbid(self.rules, self.store, labels)
+        return not self.impossible
+
+    def run(self, seconds: float = EVER, failures: float = EVER) -> bool | None:
+        """Search on.  True: ``labels`` is feasible; False: no labelling is; None: time or failures are used up."""
+        end = clock.now() + seconds
+        until = self.failures + failures
+        if not self.settle():
+            return False
+        while True:
+            left = int(min(SLICE, until - self.failures))
+            status = search(self.rules, self.store, left, end - clock.now())
+            if status == IMPOSSIBLE:
+                self.impossible = True
+                return False
+            if status == FOUND:
+                self.labels = self.store.taken - self.rules.offset[:-1]
+                broken = self._broken(self.labels)
+                if broken is None:
+                    return True
+                if not self.forbid(broken):
+                    return False
+            elif status == FULL:
+                self._make_room()
+            elif status == MANY:
+                self._forget()
+            elif clock.now() >= end or self.failures >= until:
+                return None
+
+    def _broken(self, labels: Labels) -> Ints | None:
+        """The labels of a factor outside of the constraints that forbids them, numbered through."""
+        g, hard = self.graph.arrays, self.graph.params_hard
+        if not self._given.rest or hard is None:
+            return None
+        marks = g._replace(params=hard.astype(np.float64), weight=np.ones(len(g.weight)))
+        for f in self._given.rest:
+            if value(marks, f, labels) > 0.5:
+                scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+                return g.offset[scope] + labels[scope]
+        return None
+
+    def _make_room(self) -> None:
+        s = self.store
+        if len(s.arena) - s.number[USED] < len(s.value) + FIRST:
+            self.store = s._replace(arena=np.concatenate((s.arena, np.zeros_like(s.arena))))
+
+    def _forget(self) -> None:
+        """Half of the learnt clauses go: those that join many levels and have not served for long."""
+        s = self.store
+        undo(self.rules, s, 0)
+        used = int(s.number[USED])
+        out = np.empty(used // FIRST + 1, np.int64)
+        starts = out[: _starts(s.arena, used, out)]
+        joins, served = s.arena[starts + JOINS], s.arena[starts + SERVED]
+        learnt = joins > 0
+        rank = np.lexsort((-served, joins))
+        rank = rank[(joins > GLUE)[rank]]
+        keep = np.where(learnt, 2, 1).astype(np.uint8)
+        keep[rank[len(rank) // 2 :]] = 0
+        rebuild(s, keep, starts)
+        s.number[ROOM] += MORE
+
+
+def infeasible_bound(graph: Graph) -> Certified:
+    """The bound that says that a graph has no feasible labelling: every other one costs more."""
+    return Certified(graph.hopeless)
