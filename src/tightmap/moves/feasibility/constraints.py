@@ -7,8 +7,8 @@ they have.  A pattern is reduced to the variables that it depends on; then it is
     one forbidden tuple                 a clause: not all of its labels together
     anything else                       a table: the list of its allowed tuples
 
-A factor that is given by a list of forbidden entries, and is too large for a table, becomes one clause for each.
-Larger factors of other kinds are left out (``rest``): they have to be looked at once there is a labelling.
+A factor that is given by a list of forbidden entries, and is too large for a table, becomes one clause for each.  Where
+there is no room for a table the factor is left out (``rest``) and has to be looked at once there is a labelling.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.factors.kernels import value
 from tightmap.factors.tabulate import tabulate
-from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.graph import Arrays, Graph, Kind
 
 ENTRIES = 1 << 16  # a factor of more entries is not written out as a table
-TUPLES = 1 << 25  # bits of all masks and tuples of all tables together, in words; factors beyond are left out
+ROOM = 1 << 23  # words of all masks and tuples of all tables together; factors beyond are left out
+CHUNK = 4_000_000  # table entries looked at in one go
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -47,7 +49,7 @@ class Constraints:
     tables: list[Tables] = field(default_factory=list)
     rest: list[int] = field(default_factory=list)  # factors that are not part of this
     impossible: bool = False  # a factor, or the constant, forbids everything
-    room: int = TUPLES
+    room: int = field(default_factory=lambda: ROOM)
 
     @property
     def empty(self) -> bool:
@@ -83,18 +85,24 @@ def _scopes(graph: Graph, factors: Ints) -> Ints:
 def _shapes(graph: Graph) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Factors that may forbid something, by the label counts of their variables."""
     g = graph.arrays
-    listed = np.isin(g.kind, (Kind.DENSE, Kind.PN_POTTS, Kind.PATTERN, Kind.SPARSE))
+    assert graph.params_hard is not None
+    before = np.concatenate(([0], np.cumsum(graph.params_hard)))  # forbidden entries before each place
+    listed = np.isin(g.kind, (Kind.DENSE, Kind.PN_POTTS, Kind.SPARSE))  # the other kinds are finite
     order = np.diff(g.scope_start)
     for k in np.unique(order[listed]).tolist():
         factors = np.flatnonzero(listed & (order == k))
         cards = g.cards[_scopes(graph, factors)]
         if (cards == cards[0]).all():
-            yield tuple(cards[0].tolist()), factors
-            continue
-        shapes, group = np.unique(cards, axis=0, return_inverse=True)
-        group = group.reshape(-1)
+            shapes, group = cards[:1], np.zeros(len(factors), np.int64)
+        else:
+            shapes, group = np.unique(cards, axis=0, return_inverse=True)
         for q, shape in enumerate(shapes):
-            yield tuple(shape.tolist()), factors[group == q]
+            mine = factors[group.reshape(-1) == q]
+            at = g.param[mine]
+            size = np.where(g.kind[mine] == Kind.DENSE, np.prod(shape.astype(np.float64)), 1.0).astype(np.int64)
+            mine = mine[(g.kind[mine] != Kind.DENSE) | (before[at + size] > before[at])]
+            if len(mine):
+                yield tuple(shape.tolist()), mine
 
 
 def _patterns(graph: Graph, shape: tuple[int, ...], factors: Ints) -> tuple[Mask, Ints, Mask]:
@@ -111,18 +119,41 @@ def _patterns(graph: Graph, shape: tuple[int, ...], factors: Ints) -> tuple[Mask
         return np.zeros((0, 0), np.bool_), np.zeros(0, np.int64), written
     size = int(entries)
     packed = np.zeros((len(factors), -(-size // 8)), np.uint8)
-    marks = g._replace(params=hard.astype(np.float64), weight=np.ones(len(g.weight)))
-    row = np.zeros(size + len(shape))
-    for f in np.flatnonzero(dense).tolist():
-        at = int(g.param[factors[f]])
-        mine = hard[at : at + size]
-        if mine.any():
-            packed[f] = np.packbits(mine)
-    for f in np.flatnonzero(written & ~dense).tolist():
-        tabulate(marks, int(factors[f]), row)
-        packed[f] = np.packbits(row[:size] > 0.5)
+    if dense.any():  # tables are often shared
+        places, own = np.unique(g.param[factors[dense]], return_inverse=True)
+        rows = np.empty((len(places), packed.shape[1]), np.uint8)
+        some = max(1, CHUNK // size)
+        for k in range(0, len(places), some):
+            rows[k : k + some] = np.packbits(hard[places[k : k + some, None] + np.arange(size)], axis=1)
+        packed[dense] = rows[own.reshape(-1)]
+    others = np.flatnonzero(written & ~dense).tolist()
+    if others:
+        marks = _marks(graph)
+        row = np.zeros(size + len(shape))
+        for f in others:
+            tabulate(marks, int(factors[f]), row)
+            packed[f] = np.packbits(row[:size] > 0.5)
     rows, which = np.unique(packed[written], axis=0, return_inverse=True)
     return np.unpackbits(rows, axis=1, count=size).astype(np.bool_), which.reshape(-1), written
+
+
+def _marks(graph: Graph) -> Arrays:
+    """The arrays of a graph in which every forbidden entry of a table costs 1 and all others nothing."""
+    g = graph.arrays
+    assert graph.params_hard is not None
+    return g._replace(params=graph.params_hard.astype(np.float64), weight=np.ones(len(g.weight)))
+
+
+def broken_by(graph: Graph, factors: list[int], labels: npt.NDArray[np.integer]) -> Ints | None:
+    """The labels, numbered through, of the first of these factors that forbids a labelling."""
+    if not factors:
+        return None
+    g, marks = graph.arrays, _marks(graph)
+    for f in factors:
+        if value(marks, f, labels) > 0.5:
+            scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+            return np.asarray(g.offset[scope] + labels[scope], np.int64)
+    return None
 
 
 def _add_pattern(out: Constraints, offset: Ints, scopes: Ints, pattern: Mask, factors: Ints) -> None:
@@ -131,7 +162,7 @@ def _add_pattern(out: Constraints, offset: Ints, scopes: Ints, pattern: Mask, fa
         return
     for p in range(scopes.shape[1] - 1, -1, -1):
         if (pattern == pattern.take([0], axis=p)).all():  # whatever the label of this variable is
-            pattern, scopes = pattern.take(0, axis=p), np.delete(scopes, p, axis=1)
+            pattern, scopes = np.asarray(pattern.take(0, axis=p)), np.delete(scopes, p, axis=1)
     if pattern.ndim == 0:
         out.impossible = True
         return
@@ -166,11 +197,8 @@ def _add_listed(out: Constraints, graph: Graph, f: int, shape: tuple[int, ...]) 
         first = int(g.iparam[f])
         keys = g.ints[first + 1 : first + 1 + int(g.ints[first])]
         tuples = np.stack(np.unravel_index(keys, shape), axis=1).astype(np.int64)
-    elif kind == Kind.PN_POTTS:
+    else:  # P^n-Potts
         tuples = np.repeat(np.arange(min(shape))[:, None], len(shape), axis=1)
-    else:
-        out.rest.append(f)
-        return
     forbidden = hard[at + 1 : at + 1 + len(tuples)]
     if hard[at]:  # all but some of those in the list
         _add_table(out, scope[None], shape, tuples[~forbidden], np.array([f]))

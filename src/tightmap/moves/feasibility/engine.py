@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import Certified
-from tightmap.factors.kernels import value
 from tightmap.graph.graph import Graph
-from tightmap.moves.feasibility.constraints import Constraints, constraints
+from tightmap.moves.feasibility.constraints import Constraints, broken_by, constraints
 from tightmap.moves.feasibility.layout import rules, store
 from tightmap.moves.feasibility.learn import add_clause
 from tightmap.moves.feasibility.propagation import FINE, propagate
@@ -131,6 +130,14 @@ class Feasibility:
         lit, s = self.rules.literal, self.store
         return ~((s.value[lit] < 0) & (s.info[lit >> 1, 0] == 0))
 
+    def story(self) -> str:
+        """One sentence for people."""
+        gone = int((~self.alive).sum())
+        told = f"hard constraints: {gone} of {len(self.rules.literal)} labels removed, "
+        if self.impossible:
+            return told + f"no feasible labelling, by {self.failures} failures"
+        return told + f"{'no' if self.labels is None else 'a'} feasible labelling after {self.failures} failures"
+
     def prefer(self, labels: npt.NDArray[np.integer]) -> None:
         """Try the labels of this labelling first from now on."""
         undo(self.rules, self.store, 0)
@@ -164,7 +171,7 @@ class Feasibility:
                 return False
             if status == FOUND:
                 self.labels = self.store.taken - self.rules.offset[:-1]
-                broken = self._broken(self.labels)
+                broken = broken_by(self.graph, self._given.rest, self.labels)
                 if broken is None:
                     return True
                 if not self.forbid(broken):
@@ -175,18 +182,6 @@ class Feasibility:
                 self._forget()
             elif clock.now() >= end or self.failures >= until:
                 return None
-
-    def _broken(self, labels: Labels) -> Ints | None:
-        """The labels of a factor outside of the constraints that forbids them, numbered through."""
-        g, hard = self.graph.arrays, self.graph.params_hard
-        if not self._given.rest or hard is None:
-            return None
-        marks = g._replace(params=hard.astype(np.float64), weight=np.ones(len(g.weight)))
-        for f in self._given.rest:
-            if value(marks, f, labels) > 0.5:
-                scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
-                return g.offset[scope] + labels[scope]
-        return None
 
     def _make_room(self) -> None:
         s = self.store

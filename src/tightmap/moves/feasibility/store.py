@@ -173,11 +173,11 @@ def open_level(s):
 def undo(r, s, level):
     """Back to where a level had been propagated."""
     c = s.number
+    if level >= c[LEVEL]:
+        return
     for k in range(c[QUEUED]):
         s.waiting[s.queue[k]] = 0
     c[QUEUED] = 0
-    if level >= c[LEVEL]:
-        return
     for t in range(c[TOP] - 1, s.mark[level + 1, 0] - 1, -1):
         lit = s.trail[t]
         s.value[lit] = 0

@@ -13,10 +13,12 @@ Moves of cost between functions, variables and c0 leave this sum as it is and ra
 A label a with c0 + c_i(a) >= cost of the best labelling is removed, and the search branches on "x_i is a" and "x_i is
 not a".  The least c0 of all open nodes bounds the whole model.
 
-    1. the graph becomes whole numbers, relative to a first labelling (network.py);
-    2. where all tables of bucket elimination stay small that is the whole solution; otherwise variables with few
+    1. hard constraints are propagated, which removes labels for good, and a labelling that keeps all of them is looked
+       for, or the proof that there is none (moves/feasibility);
+    2. the graph becomes whole numbers, relative to a first labelling (network.py);
+    3. where all tables of bucket elimination stay small that is the whole solution; otherwise variables with few
        neighbours are eliminated and the rest falls into connected components;
-    3. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
+    4. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
        bursts (search.py) under soft arc consistency (consistency.py, wide.py).
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
@@ -37,11 +39,13 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
+from tightmap.solvers.exact.kept import KeptLabels
 from tightmap.solvers.exact.network import (
     Network,
     build_network,
@@ -55,6 +59,8 @@ ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
 EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
+FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
+SOME_FAILURES = 500  # of these in one step
 TABLES = 64.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
 
 
@@ -64,6 +70,8 @@ class State:
     context: Context
     best: Labels
     best_energy: float
+    problem: Feasibility | None = None  # the hard constraints, while it is not known whether they can be kept
+    kept: KeptLabels | None = None  # the labels that they allow
     network: Network | None = None
     order: list[int] | None = None  # of a complete elimination: what is still to do
     parts: list[Component] | None = None
@@ -115,7 +123,10 @@ class Exact(Solver):
             self._offer(state, first)
             return state
         require(48.0 * table_entries(graph).sum(), "the tables of method 'exact'")
-        return State(graph, context, first, energy(graph, first))
+        state = State(graph, context, first, energy(graph, first))
+        if graph.hard > 0.0:
+            state.problem = Feasibility(graph, first)
+        return state
 
     def _offer(self, state: State, labels: Labels) -> None:
         value = energy(state.graph, labels)
@@ -125,9 +136,15 @@ class Exact(Solver):
     def adopt(self, state: State, labels: Labels) -> None:
         """Take over a better labelling that another method found: it prunes from now on."""
         self._offer(state, labels)
+        if state.network is not None:
+            self._prune(state, state.network, labels)
+
+    def _prune(self, state: State, net: Network, labels: Labels) -> None:
+        """From now on only better labellings than this one are looked for."""
+        mine = net.inward(labels)
         for part in state.parts or []:
-            if not part.closed:
-                part.offer(labels[part.variables])
+            if not part.closed and mine is not None:
+                part.offer(mine[part.variables])
 
     def step(self, state: State) -> Progress:
         if not state.done:
@@ -137,8 +154,13 @@ class Exact(Solver):
 
     def _advance(self, state: State) -> None:
         graph = state.graph
+        if state.problem is not None:
+            self._keep_hard_constraints(state, state.problem)
+            if state.done or (state.problem is not None and state.problem.failures < FAILURES):
+                return
         if state.network is None:
-            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless), state.context)
+            upper = min(state.best_energy, graph.hopeless)
+            state.network = net = build_network(graph, upper, state.context, state.kept)
             if self.elimination:
                 largest = float(np.log2(self.elimination))
                 around = {i: net.neighbours(i) for i in range(graph.n)}
@@ -152,6 +174,23 @@ class Exact(Solver):
             self._search(state, state.network, state.parts)
         self._report(state, state.network)
 
+    def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
+        """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
+        feasible = state.best_energy <= state.graph.hard_threshold
+        found = problem.settle() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
+        if state.kept is None:
+            state.kept = KeptLabels(state.graph.arrays.offset, problem.alive)
+        if found is None:
+            return
+        state.problem = None
+        if not found:
+            state.bound, state.done = infeasible_bound(state.graph), True
+        elif not feasible and problem.labels is not None:
+            better = local_minimum(state.graph, problem.labels, state.context)
+            self._offer(state, better)
+            if state.network is not None:
+                self._prune(state, state.network, better)
+
     def _eliminate(self, state: State, net: Network) -> None:
         """Some eliminations of a complete order; labels come back after the last one."""
         assert state.order is not None
@@ -164,13 +203,13 @@ class Exact(Solver):
             state.parts = []
 
     def _split(self, state: State, net: Network) -> None:
-        feasible = state.best_energy <= state.graph.hard_threshold
+        best = net.inward(state.best) if state.best_energy <= state.graph.hard_threshold else None
         state.parts = []
         apart = components(net)
         if not net.whole:
             net.grain = max(1, net.grain // max(1, len(apart)))
         for variables in apart:
-            labels = state.best[np.array(variables)] if feasible else None
+            labels = best[np.array(variables)] if best is not None else None
             state.parts.append(Component(net, variables, net.upper - net.constant, labels))
         state.found = [part.best for part in state.parts]
 
@@ -200,7 +239,7 @@ class Exact(Solver):
                     return
                 labels[part.variables] = mine
             net.complete(labels)
-            self._offer(state, labels)
+            self._offer(state, net.outward(labels))
 
     def finish(self, state: State) -> Final:
         return Final(labels=state.best, bound=state.bound, state=state, note=self._story(state))
