@@ -18,9 +18,11 @@ from tightmap.moves.feasibility.constraints import Constraints, broken_by, const
 from tightmap.moves.feasibility.layout import rules, store
 from tightmap.moves.feasibility.learn import add_clause
 from tightmap.moves.feasibility.propagation import FINE, propagate
-from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, UNIT, rebuild, search
+from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, REFUSED, UNIT, rebuild, search
 from tightmap.moves.feasibility.store import (
+    AT,
     CONFLICTS,
+    CORE,
     FIRST,
     GIVEN,
     JOINS,
@@ -41,29 +43,16 @@ Labels = npt.NDArray[np.int64]
 SLICE = 2000  # failures of one call of the kernel
 CLAUSES = 4000  # learnt clauses that are kept to begin with ...
 MORE = 500  # ... and how many more each time that some are forgotten
+NO_WISHES = np.zeros(0, np.int32)
 GLUE = 2  # clauses that join no more levels than this are never forgotten
 
 
 @compiled
-def _settle(r, s, labels):
-    """Remove labels at level 0 and draw all conclusions; False when that is a contradiction."""
-    undo(r, s, 0)
-    for at in labels:
-        lit = r.literal[at] ^ 1
-        if s.value[lit] < 0:
-            return False
-        if s.value[lit] == 0:
-            believe(r, s, lit, GIVEN)
-    return propagate(r, s) == FINE
-
-
-@compiled
-def _forbid(r, s, labels):
-    """One more clause, at level 0: these labels do not come together; False when that is a contradiction."""
+def _add(r, s, literals):
+    """One more clause, at level 0; False when that is a contradiction."""
     undo(r, s, 0)
     length = 0
-    for at in labels:
-        lit = r.literal[at] ^ 1
+    for lit in literals:
         if s.value[lit] > 0:
             return True
         if s.value[lit] == 0:
@@ -75,6 +64,25 @@ def _forbid(r, s, labels):
         add_clause(s, length, 0)
     else:
         believe(r, s, s.learnt[0], GIVEN)
+    return True
+
+
+@compiled
+def _demand(r, s, literals):
+    """Make literals true at level 0; False when that is a contradiction."""
+    undo(r, s, 0)
+    for lit in literals:
+        if s.value[lit] < 0:
+            return False
+        if s.value[lit] == 0:
+            believe(r, s, lit, GIVEN)
+    return True
+
+
+@compiled
+def _settle(r, s):
+    """Draw all conclusions at level 0; False when there is a contradiction."""
+    undo(r, s, 0)
     return propagate(r, s) == FINE
 
 
@@ -90,35 +98,20 @@ def _starts(arena, used, out):
     return count
 
 
-class Feasibility:
-    """The hard constraints of a graph, and what is known of them so far.
+class Engine:
+    """Variables with labels, numbered through, constraints on them, and what is known so far."""
 
-    ::
-
-        problem = Feasibility(graph)
-        problem.settle()       # False: no labelling; labels that can never be used are gone from problem.alive
-        problem.run(seconds)   # True: problem.labels is one; False: there is none; None: time is up, call again
-    """
-
-    def __init__(self, graph: Graph, labels: npt.NDArray[np.integer] | None = None) -> None:
-        """``labels``: a labelling to stay close to."""
-        g = graph.arrays
-        self.graph = graph
-        given = constraints(graph)
-        self.rules = rules(g.offset, g.unary, given)
+    def __init__(self, offset: Ints, cost: npt.NDArray[np.float64], given: Constraints) -> None:
+        self.given = given
+        self.rules = rules(offset, cost, given)
         self.store, starts = store(self.rules, given)
-        self.impossible = given.impossible
-        self.labels: Labels | None = None
-        self._given = given
-        self._settled = False
+        self.impossible = given.impossible  # there is no labelling
+        self.labels: Labels | None = None  # the last one found
+        self.core: npt.NDArray[np.int32] = NO_WISHES  # wishes that contradict each other
+        self._wishes = NO_WISHES
         self.store.number[LEFT], self.store.number[ROOM] = UNIT, CLAUSES
         rebuild(self.store, np.ones(len(starts), np.uint8), starts)
-        if labels is not None:
-            self.prefer(labels)
-
-    @property
-    def given(self) -> Constraints:
-        return self._given
+        self.demand(self.rules.literal[~given.alive] ^ 1)
 
     @property
     def failures(self) -> int:
@@ -128,53 +121,61 @@ class Feasibility:
     def alive(self) -> npt.NDArray[np.bool_]:
         """(labels,) False where no feasible labelling has that label, as far as is known."""
         lit, s = self.rules.literal, self.store
-        return ~((s.value[lit] < 0) & (s.info[lit >> 1, 0] == 0))
-
-    def story(self) -> str:
-        """One sentence for people."""
-        gone = int((~self.alive).sum())
-        told = f"hard constraints: {gone} of {len(self.rules.literal)} labels removed, "
-        if self.impossible:
-            return told + f"no feasible labelling, by {self.failures} failures"
-        return told + f"{'no' if self.labels is None else 'a'} feasible labelling after {self.failures} failures"
+        return ~((s.value[lit] < 0) & (s.info[lit >> 1, AT] == 0))
 
     def prefer(self, labels: npt.NDArray[np.integer]) -> None:
-        """Try the labels of this labelling first from now on."""
+        """Try these labels of the first variables first from now on."""
         undo(self.rules, self.store, 0)
-        self.store.phase[:] = self.rules.offset[:-1] + labels
+        self.store.phase[: len(labels)] = self.rules.offset[: len(labels)] + labels
 
     def settle(self) -> bool:
         """All that follows without a decision; False when there is no feasible labelling."""
-        if not self._settled and not self.impossible:
-            self.impossible = not _settle(self.rules, self.store, np.flatnonzero(~self._given.alive))
-        self._settled = True
+        if not self.impossible:
+            self.impossible = not _settle(self.rules, self.store)
         return not self.impossible
+
+    def add_clause(self, literals: npt.NDArray[np.int32]) -> None:
+        """One of these literals must be true."""
+        self._make_room()
+        self.impossible = self.impossible or not _add(self.rules, self.store, literals)
+
+    def demand(self, literals: npt.NDArray[np.int32]) -> None:
+        """All of these literals must be true."""
+        self.impossible = self.impossible or not _demand(self.rules, self.store, literals)
 
     def forbid(self, labels: Ints) -> bool:
         """Labels (numbered through) that must not come together; False when nothing is left then."""
-        if self.settle():
-            self._make_room()
-            self.impossible = not _forbid(self.rules, self.store, labels)
-        return not self.impossible
+        self.add_clause(self.rules.literal[labels] ^ 1)
+        return self.settle()
 
-    def run(self, seconds: float = EVER, failures: float = EVER) -> bool | None:
-        """Search on.  True: ``labels`` is feasible; False: no labelling is; None: time or failures are used up."""
+    def run(
+        self, seconds: float = EVER, failures: float = EVER, wishes: npt.NDArray[np.int32] = NO_WISHES
+    ) -> bool | None:
+        """Search on.  True: ``labels`` is feasible; False: there is none; None: time or failures are used up.
+
+        With wishes, literals that shall be true, False also where not all of them can be granted: see ``core``.
+        """
         end = clock.now() + seconds
         until = self.failures + failures
-        if not self.settle():
+        if self.impossible:
             return False
+        if wishes is not self._wishes:
+            undo(self.rules, self.store, 0)
+            self._wishes = wishes
         while True:
             left = int(min(SLICE, until - self.failures))
-            status = search(self.rules, self.store, left, end - clock.now())
+            status = search(self.rules, self.store, wishes, left, end - clock.now())
             if status == IMPOSSIBLE:
                 self.impossible = True
                 return False
+            if status == REFUSED:
+                self.core = self.store.learnt[: self.store.number[CORE]].copy()
+                return False
             if status == FOUND:
                 self.labels = self.store.taken - self.rules.offset[:-1]
-                broken = broken_by(self.graph, self._given.rest, self.labels)
-                if broken is None:
+                if self._accept(self.labels):
                     return True
-                if not self.forbid(broken):
+                if self.impossible:
                     return False
             elif status == FULL:
                 self._make_room()
@@ -182,6 +183,10 @@ class Feasibility:
                 self._forget()
             elif clock.now() >= end or self.failures >= until:
                 return None
+
+    def _accept(self, labels: Labels) -> bool:
+        """Whether a labelling keeps what is not among the constraints; if not, this is a constraint now."""
+        return True
 
     def _make_room(self) -> None:
         s = self.store
@@ -196,13 +201,44 @@ class Feasibility:
         out = np.empty(used // FIRST + 1, np.int64)
         starts = out[: _starts(s.arena, used, out)]
         joins, served = s.arena[starts + JOINS], s.arena[starts + SERVED]
-        learnt = joins > 0
         rank = np.lexsort((-served, joins))
         rank = rank[(joins > GLUE)[rank]]
-        keep = np.where(learnt, 2, 1).astype(np.uint8)
+        keep = np.where(joins > 0, 2, 1).astype(np.uint8)
         keep[rank[len(rank) // 2 :]] = 0
         rebuild(s, keep, starts)
         s.number[ROOM] += MORE
+
+
+class Feasibility(Engine):
+    """The hard constraints of a graph.
+
+    ::
+
+        problem = Feasibility(graph)
+        problem.settle()       # False: no labelling; labels that can never be used are gone from problem.alive
+        problem.run(seconds)   # True: problem.labels is one; False: there is none; None: time is up, call again
+    """
+
+    def __init__(self, graph: Graph, labels: npt.NDArray[np.integer] | None = None) -> None:
+        """``labels``: a labelling to stay close to."""
+        super().__init__(graph.arrays.offset, graph.arrays.unary, constraints(graph))
+        self.graph = graph
+        if labels is not None:
+            self.prefer(labels)
+
+    def _accept(self, labels: Labels) -> bool:
+        broken = broken_by(self.graph, self.given.rest, labels)
+        if broken is not None:
+            self.forbid(broken)
+        return broken is None
+
+    def story(self) -> str:
+        """One sentence for people."""
+        gone = int((~self.alive).sum())
+        told = f"hard constraints: {gone} of {len(self.rules.literal)} labels removed, "
+        if self.impossible:
+            return told + f"no feasible labelling, by {self.failures} failures"
+        return told + f"{'no' if self.labels is None else 'a'} feasible labelling after {self.failures} failures"
 
 
 def infeasible_bound(graph: Graph) -> Certified:

@@ -23,7 +23,7 @@ from tightmap.moves.feasibility.store import (
     Words,
 )
 
-COUNTERS = 13
+COUNTERS = 14
 
 
 def _words(bits: npt.NDArray[np.bool_]) -> Words:
@@ -123,7 +123,7 @@ def store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
         value=np.zeros(literals, np.int8),
         info=np.zeros((booleans, 3), np.int64),
         trail=shorts(booleans),
-        mark=np.zeros((n + 2, 2), np.int64),
+        mark=np.zeros((n + booleans + 2, 2), np.int64),
         size=np.diff(r.offset).astype(np.int32),
         taken=shorts(n, -1),
         words=r.all.copy(),
@@ -143,6 +143,6 @@ def store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
         heap=np.arange(n, dtype=np.int32),
         where=np.arange(n, dtype=np.int32),
         phase=shorts(n, -1),
-        stamp=np.zeros(n + 2, np.int64),
+        stamp=np.zeros(n + booleans + 2, np.int64),
     )
     return built, starts

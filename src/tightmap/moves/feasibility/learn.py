@@ -106,6 +106,30 @@ def add_clause(s, length, joins):
 
 
 @lean
+def core_of(r, s, lit):
+    """Which decisions make ``lit`` false?  Writes it and them to Store.learnt, and says how many these are."""
+    c = s.number
+    s.learnt[0] = lit
+    count = 1
+    if s.info[lit >> 1, AT] == 0:
+        return count
+    s.seen[lit >> 1] = 1
+    for t in range(c[TOP] - 1, s.mark[1, 0] - 1, -1):
+        b = s.trail[t] >> 1
+        if not s.seen[b]:
+            continue
+        s.seen[b] = 0
+        if s.info[b, REASON] == GIVEN:
+            s.learnt[count] = s.trail[t]
+            count += 1
+            continue
+        for k in range(explain(r, s, s.trail[t])):
+            if s.info[s.cause[k] >> 1, AT] > 0:
+                s.seen[s.cause[k] >> 1] = 1
+    return count
+
+
+@lean
 def learn(r, s, count):
     """Learn from the first ``count`` literals of Store.cause, go back, and conclude; False: there is no labelling."""
     c = s.number

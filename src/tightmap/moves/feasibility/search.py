@@ -3,6 +3,8 @@
     next variable   the one that took part in the most failures of late (learn.py); so the variable of the last failure
                     comes first, and hard parts of the model before easy ones
     its label       the one it had last, to begin with that of a given labelling; if that is gone the cheapest
+    wishes          literals that are decided first; where they contradict each other the search ends with some of them
+                    that do (a core)
     restarts        after 64 failures times 1, 1, 2, 1, 1, 2, 4, ... (Luby et al. 1993); what was learnt stays
 
 Clauses that join many levels and have not served for long are forgotten (engine.py decides, ``rebuild`` does it).
@@ -11,9 +13,10 @@ Nothing here depends on the clock except where a call returns.
 
 from __future__ import annotations
 
-from tightmap.moves.feasibility.learn import learn
+from tightmap.moves.feasibility.learn import core_of, learn
 from tightmap.moves.feasibility.propagation import FINE, propagate, watch
 from tightmap.moves.feasibility.store import (
+    CORE,
     FIRST,
     GIVEN,
     LEARNT,
@@ -35,7 +38,8 @@ from tightmap.moves.feasibility.store import (
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 
-FOUND, IMPOSSIBLE, PAUSED, FULL, MANY = range(5)  # how a call ends; FULL: the arena; MANY: clauses, to forget some of
+# how a call ends; FULL: the arena; MANY: clauses, to forget some of; REFUSED: not all wishes can be granted
+FOUND, IMPOSSIBLE, PAUSED, FULL, MANY, REFUSED = range(6)
 UNIT = 64  # failures
 
 
@@ -73,14 +77,11 @@ def _decide(r, s):
 
 
 @compiled
-def settle_root(r, s):
-    """All that follows without a decision; False when that is a contradiction."""
-    return propagate(r, s) == FINE
+def search(r, s, wishes, failures, left):
+    """Search for so many failures and seconds; returns FOUND, IMPOSSIBLE, PAUSED, FULL, MANY or REFUSED.
 
-
-@compiled
-def search(r, s, failures, left):
-    """Search for so many failures and seconds; returns FOUND, IMPOSSIBLE, PAUSED, FULL or MANY."""
+    REFUSED: the first literals of Store.learnt, as many as the counter CORE says, are wishes that contradict.
+    """
     until = end_of(left)
     c = s.number
     c[WORK] = 0
@@ -107,7 +108,15 @@ def search(r, s, failures, left):
             c[LEFT] = UNIT * luby(c[RESTARTS])
             undo(r, s, 0)
             continue
-        if not _decide(r, s):
+        if c[LEVEL] < len(wishes):
+            lit = wishes[c[LEVEL]]
+            if s.value[lit] < 0:
+                c[CORE] = core_of(r, s, lit)
+                return REFUSED
+            open_level(s)
+            if s.value[lit] == 0:
+                believe(r, s, lit, GIVEN)
+        elif not _decide(r, s):
             return FOUND
 
 

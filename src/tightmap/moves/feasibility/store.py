@@ -20,7 +20,7 @@ Shorts = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
 # Store.number: places of the counters
-TOP, DONE, LEVEL, CHANGES, QUEUED, USED, LEARNT, CONFLICTS, RESTARTS, LEFT, WAITING, WORK, ROOM = range(13)
+TOP, DONE, LEVEL, CHANGES, QUEUED, USED, LEARNT, CONFLICTS, RESTARTS, LEFT, WAITING, WORK, ROOM, CORE = range(14)
 TABLE, VARIABLE, MASK, SUPPORT = range(4)  # columns of Rules.slot
 SLOT, WORD = 0, 1  # columns of Rules.table
 GONE, TAKEN = 0, 1  # columns of Rules.effect
@@ -61,7 +61,7 @@ class Store(NamedTuple):
     value: npt.NDArray[np.int8]  # (literals,) 1 true, -1 false, 0 open
     info: Ints  # (Booleans, 3) level, place on the trail, reason
     trail: Shorts  # (Booleans,) true literals
-    mark: Ints  # (Booleans + 2, 2) how long the trail and the list of changed words were before each level
+    mark: Ints  # (levels, 2) how long the trail and the list of changed words were before each level
     size: Shorts  # (n,) labels left
     taken: Shorts  # (n,) the label taken, or -1
     words: Words  # living tuples of all tables
