@@ -31,6 +31,7 @@ from tightmap.moves.feasibility.store import (
     ROOM,
     SERVED,
     USED,
+    WORK,
     Ints,
     believe,
     undo,
@@ -40,9 +41,11 @@ from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER
 
 Labels = npt.NDArray[np.int64]
+Wishes = npt.NDArray[np.int32]  # literals
 SLICE = 2000  # failures of one call of the kernel
 CLAUSES = 4000  # learnt clauses that are kept to begin with ...
 MORE = 500  # ... and how many more each time that some are forgotten
+ENDLESS = 1 << 60
 NO_WISHES = np.zeros(0, np.int32)
 GLUE = 2  # clauses that join no more levels than this are never forgotten
 
@@ -107,7 +110,7 @@ class Engine:
         self.store, starts = store(self.rules, given)
         self.impossible = given.impossible  # there is no labelling
         self.labels: Labels | None = None  # the last one found
-        self.core: npt.NDArray[np.int32] = NO_WISHES  # wishes that contradict each other
+        self.core: Wishes = NO_WISHES  # wishes that contradict each other
         self._wishes = NO_WISHES
         self.store.number[LEFT], self.store.number[ROOM] = UNIT, CLAUSES
         rebuild(self.store, np.ones(len(starts), np.uint8), starts)
@@ -116,6 +119,11 @@ class Engine:
     @property
     def failures(self) -> int:
         return int(self.store.number[CONFLICTS])
+
+    @property
+    def work(self) -> int:
+        """What was done so far, in units of about a nanosecond."""
+        return int(self.store.number[WORK])
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
@@ -149,14 +157,18 @@ class Engine:
         return self.settle()
 
     def run(
-        self, seconds: float = EVER, failures: float = EVER, wishes: npt.NDArray[np.int32] = NO_WISHES
+        self,
+        seconds: float = EVER,
+        failures: float = EVER,
+        wishes: Wishes = NO_WISHES,
+        work: int = ENDLESS,
     ) -> bool | None:
-        """Search on.  True: ``labels`` is feasible; False: there is none; None: time or failures are used up.
+        """Search on.  True: ``labels`` is feasible; False: there is none; None: time, failures or work are used up.
 
         With wishes, literals that shall be true, False also where not all of them can be granted: see ``core``.
         """
         end = clock.now() + seconds
-        until = self.failures + failures
+        until, most = self.failures + failures, self.work + work
         if self.impossible:
             return False
         if wishes is not self._wishes:
@@ -164,7 +176,7 @@ class Engine:
             self._wishes = wishes
         while True:
             left = int(min(SLICE, until - self.failures))
-            status = search(self.rules, self.store, wishes, left, end - clock.now())
+            status = search(self.rules, self.store, wishes, left, most - self.work, end - clock.now())
             if status == IMPOSSIBLE:
                 self.impossible = True
                 return False
@@ -181,7 +193,7 @@ class Engine:
                 self._make_room()
             elif status == MANY:
                 self._forget()
-            elif clock.now() >= end or self.failures >= until:
+            elif clock.now() >= end or self.failures >= until or self.work > most:
                 return None
 
     def _accept(self, labels: Labels) -> bool:

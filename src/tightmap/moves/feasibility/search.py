@@ -77,14 +77,15 @@ def _decide(r, s):
 
 
 @compiled
-def search(r, s, wishes, failures, left):
-    """Search for so many failures and seconds; returns FOUND, IMPOSSIBLE, PAUSED, FULL, MANY or REFUSED.
+def search(r, s, wishes, failures, work, left):
+    """Search for so many failures, units of work and seconds; returns FOUND, IMPOSSIBLE, PAUSED, FULL, MANY or REFUSED.
 
     REFUSED: the first literals of Store.learnt, as many as the counter CORE says, are wishes that contradict.
     """
     until = end_of(left)
     c = s.number
-    c[WORK] = 0
+    work += c[WORK]
+    look = c[WORK] + LOOK
     while True:
         if len(s.arena) - c[USED] < len(s.value) + FIRST:
             return FULL
@@ -97,10 +98,10 @@ def search(r, s, wishes, failures, left):
             continue
         if c[LEVEL] == 0 and c[LEARNT] > c[ROOM]:
             return MANY
-        if failures <= 0:
+        if failures <= 0 or c[WORK] > work:
             return PAUSED
-        if c[WORK] > LOOK:
-            c[WORK] = 0
+        if c[WORK] > look:
+            look = c[WORK] + LOOK
             if late(until):
                 return PAUSED
         if c[LEFT] <= 0:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tightmap.moves.feasibility.constraints import Constraints, Tables
 from tightmap.solvers.exact.network import Network, Table
 
+FUNCTIONS = 20_000  # most functions
 LEVELS = 32  # most different costs of a function
 BOOLEANS = 20_000  # most z of all functions together
 TUPLES = 1_000_000  # most entries of all functions together
@@ -38,8 +39,13 @@ class Levels:
     used: int  # variables that have a meaning
 
 
-def levels(net: Network, spare: int) -> Levels | None:
-    """The network in this form; None where its functions have too many different costs."""
+def levels(net: Network, goal: int, spare: int) -> Levels | None:
+    """The network in this form, as far as labellings below ``goal`` (in units, constant left out) are concerned.
+
+    None where there are too many different costs, or where it is clear at once that there is no such labelling.
+    """
+    if len(net.functions) > FUNCTIONS:
+        return None
     variables = [i for i in range(len(net.cards)) if i not in net.gone and net.cards[i] > 1]
     place = {i: k for k, i in enumerate(variables)}
     groups: dict[tuple, list[list[int]]] = defaultdict(list)
@@ -52,14 +58,14 @@ def levels(net: Network, spare: int) -> Levels | None:
     functions: list[tuple[list[int], Table]] = [([k], net.unary[i]) for k, i in enumerate(variables)]
     functions += [([place[i] for i in scope], table) for scope, table in net.functions.items()]
     for scope, table in functions:
-        costs = table[table < net.upper]
+        costs = table[table < goal]
         if len(costs) == 0:
-            return None  # nothing is better than what is known: the search sees that at once
+            return None
         low = int(costs.min())
         floor += low
         levels_here = np.unique(costs)[1:]
         if len(scope) == 1:
-            alive[first[scope[0]] : first[scope[0] + 1]] = table < net.upper
+            alive[first[scope[0]] : first[scope[0] + 1]] = table < goal
             if len(table) == 2 and len(costs) == 2:
                 if len(levels_here):
                     avoid.append((scope[0], int(table[1] > table[0]), int(levels_here[0]) - low))
@@ -69,7 +75,7 @@ def levels(net: Network, spare: int) -> Levels | None:
         entries += table.size
         if len(levels_here) > LEVELS or entries > TUPLES or count > BOOLEANS + len(variables):
             return None
-        which = np.where(table < net.upper, np.searchsorted(levels_here, table, side="right"), -1)
+        which = np.where(table < goal, np.searchsorted(levels_here, table, side="right"), -1)
         key = (table.shape, which.tobytes())
         steps[key] = which
         zs = list(range(count, count + len(levels_here)))
