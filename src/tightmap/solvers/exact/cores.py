@@ -41,7 +41,7 @@ class Cores:
     def __init__(self, net: Network) -> None:
         # elimination changes the other one
         self.net = replace(net, functions=dict(net.functions), unary=list(net.unary), gone=set(net.gone))
-        self.lower = 0  # no labelling costs less
+        self._lower = 0  # no labelling that meets all demands costs less
         self.best = self.goal = net.upper - net.constant  # labellings of the goal or more are of no interest
         self.labels: Labels | None = None
         self.cores = 0
@@ -51,7 +51,7 @@ class Cores:
         self.closed = problem is None  # nothing more to do
         if problem is None:
             return
-        self.lower = problem.floor
+        self._lower = problem.floor
         cost = np.zeros(int(problem.offset[-1]))
         np.add.at(cost, problem.labels, np.array(problem.weights, dtype=np.float64))
         self.engine = Engine(problem.offset, cost, problem.given)
@@ -66,6 +66,11 @@ class Cores:
         self.least = max(self.weight.values(), default=0)
         self._lower_least()
         self._wish()
+
+    @property
+    def lower(self) -> int:
+        """No labelling costs less: one that does not meet the demands costs the goal or more."""
+        return min(self._lower, self.goal)
 
     @property
     def bound(self) -> Certified:
@@ -109,9 +114,12 @@ class Cores:
         end = clock.now() + seconds
         found = self.engine.run(seconds, wishes=self.wishes, work=work)
         if found:
+            everything = all(w >= self.least for w in self.weight.values())  # before some wishes become demands
             better = self._take()
-            if not self._lower_least():
+            if everything:
                 self.closed = self.proven = True
+                return better
+            self._lower_least()
             self._wish()
             return better
         if found is False:
@@ -123,7 +131,7 @@ class Cores:
 
     def _finish(self) -> None:
         """No labelling is below the goal."""
-        self.lower = max(self.lower, self.goal)
+        self._lower = max(self._lower, self.goal)
         self.closed = self.proven = True
 
     def _wish(self) -> None:
@@ -132,7 +140,7 @@ class Cores:
             self._finish()
         wishes = np.fromiter(self.weight, np.int32, len(self.weight))
         for lit in wishes[self.engine.store.value[wishes] != 0].tolist():
-            self.lower += self.weight.pop(lit) * int(self.engine.store.value[lit] < 0)
+            self._lower += self.weight.pop(lit) * int(self.engine.store.value[lit] < 0)
         if self.lower >= self.goal:
             self._finish()
         wishes = np.fromiter(self.weight, np.int32, len(self.weight))
@@ -140,11 +148,10 @@ class Cores:
         order = np.lexsort((wishes, -weights))
         self.wishes = wishes[order[: int((weights >= self.least).sum())]]
 
-    def _lower_least(self) -> bool:
-        """Wish for smaller weights too; False when all were wished for."""
-        rest = [w for w in self.weight.values() if 0 < w < self.least]
+    def _lower_least(self) -> None:
+        """Wish for smaller weights too."""
+        rest = [w for w in self.weight.values() if w < self.least]
         self.least = max(rest) // 2 + 1 if rest else 1
-        return bool(rest)
 
     def _take(self) -> bool:
         """The labelling that was found; True when it is better than all before."""
@@ -200,7 +207,7 @@ class Cores:
         self.cores += 1
         wishes = [int(lit) for lit in core]
         least = min(self.weight[lit] for lit in wishes)
-        self.lower += least
+        self._lower += least
         for lit in wishes:
             self.weight[lit] -= least
             if self.weight[lit] == 0:
