@@ -13,8 +13,9 @@ from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
 from tightmap.solvers.exact.network import build_network, components, eliminate_few, elimination_order, narrow
 
-SEARCH = {"elimination": 0, "degree": 0}  # nothing is eliminated: all is left to the search
-WAYS = (SEARCH, {"elimination": 0, "degree": 1}, {"elimination": 0, "degree": 3}, {})
+SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
+CORES = {"elimination": 0, "degree": 0}
+WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, {})
 
 
 def check(model, **options):

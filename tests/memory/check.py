@@ -81,7 +81,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fastpd": [{"order": "descending", "largest": True}],
     "qpbo": [{"reduction": "hocr", "improve": 2}],
     "fusion": [{"reduction": "hocr", "shifts": True, "random": 2}, {"settle": True}],
-    "exact": [{"elimination": 0}, {"degree": 0, "elimination": 0}],
+    "exact": [{"elimination": 0}, {"degree": 0, "elimination": 0, "cores": False}],
 }  # fmt: skip
 
 

@@ -9,13 +9,15 @@ With a time limit the methods take turns.  A turn is a fiftieth of the limit, or
 next one goes to the method whose time so far, divided by its weight, is least; methods late in the list start with a
 handicap, so that short runs belong to the first ones.  Whatever their weights, all methods have had a turn when a fifth
 of the time is over (those that go on from another one's messages wait for that one).  The very first turn is for
-annealing, where there are no cuts, because the others do well to start from its labelling; without a feasible labelling
-it is for the exact search, which may find that there is none.  The weight of a method follows, within limits, how fast
-it has lowered the energy of late, compared with the fastest, and how often it closed a fiftieth of the gap to its own
-bound; a turn that ends in the middle of something does not count until there is a result.  So the methods that do well
-on this model get most of the time, and none is given up.  A method that can goes on from the best labelling of all.
-Models so large that the states of several methods should not be in memory together run one method after the other, each
-for its share.
+annealing, where there are no cuts, because the others do well to start from its labelling.  Before that, where no
+feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there is none; should
+that take a quarter of the time, the first turn is for the exact search, which goes on with it.
+
+The weight of a method follows, within limits, how fast it has lowered the energy of late, compared with the fastest,
+and how often it closed a fiftieth of the gap to its own bound; a turn that ends in the middle of something does not
+count until there is a result.  So the methods that do well on this model get most of the time, and none is given up.
+A method that can goes on from the best labelling of all.  Models so large that the states of several methods should not
+be in memory together run one method after the other, each for its share.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -33,14 +35,18 @@ from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import clock
+from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
 TURN = 0.02  # length of a turn, as a part of the time limit
 PROBES = 0.2  # part of the time limit within which every method has its first turn
+FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
+FAILURES = 20_000  # so many failures of it are enough as well
 HANDICAP = 0.02  # each place in the plan starts so much of the time limit behind the one before it
 CLOSED = 0.02  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
 RISE, FALL = 4.0, 4.0  # weights stay between 1 / FALL and RISE times what they are in the plan
@@ -89,6 +95,8 @@ class State:
     begun: bool = False  # a method has had a turn
     iterations: int = 0  # of all methods together
     states: dict[str, Any] = field(default_factory=dict)
+    problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for
+    story: list[str] = field(default_factory=list)
 
     @property
     def best(self) -> Labels:
@@ -124,6 +132,8 @@ class Auto(Solver):
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         state = State(graph, context, init, runners, limit, incumbent, incumbent.energy)
+        if graph.hard > 0.0 and not incumbent.feasible:
+            state.problem = Feasibility(graph, state.best)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         return state
@@ -196,7 +206,23 @@ class Auto(Solver):
                 return runner
         return None
 
+    def _look_for_feasible(self, state: State, problem: Feasibility) -> Progress:
+        """A part of the search for a labelling that keeps the hard constraints."""
+        found = problem.run(time_left(state.context, SLICE), FAILURES - problem.failures)
+        if found:
+            assert problem.labels is not None
+            state.incumbent.offer(local_minimum(state.graph, problem.labels, state.context))
+        elif found is False:
+            state.incumbent.raise_bound(infeasible_bound(state.graph))
+        late = np.isfinite(state.limit) and state.context.remaining() < (1.0 - FEASIBLE) * state.limit
+        if found is not None or late or problem.failures >= FAILURES:
+            state.story.append(problem.story())
+            state.problem = None
+        return Progress(done=found is False, iterations=0)
+
     def step(self, state: State) -> Progress:
+        if state.problem is not None:
+            return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
         if runner is None:
             return Progress(done=True, iterations=0)
@@ -260,7 +286,7 @@ class Auto(Solver):
         return Final(state=state.states, note="\n  ".join(self._story(state)))
 
     def _story(self, state: State) -> list[str]:
-        lines = []
+        lines = list(state.story)
         for runner in state.runners:
             if runner.iterations or runner.rounds:
                 line = f"{runner.phase.method} ({runner.phase.why}): {runner.iterations} iterations"

@@ -29,6 +29,7 @@ from tightmap.factors.tabulate import all_tables
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.runtime.pace import check_time
+from tightmap.solvers.exact.kept import KeptLabels
 
 Table = npt.NDArray[np.int64]
 BITS = 60  # the largest sum of costs has at most so many bits
@@ -66,6 +67,7 @@ class Network:
     choices: list[Choice] = field(default_factory=list)
     touching: list[set[tuple[int, ...]]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
+    kept: KeptLabels | None = None  # the labels of the graph that the labels here stand for; None: all
 
     def bound(self, units: int) -> Certified:
         """The energy that so many units (constant left out) prove."""
@@ -94,6 +96,14 @@ class Network:
             self.functions[scope] = np.minimum(table, self.top)
             for i in scope:
                 self.touching[i].add(scope)
+
+    def inward(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Labels of the graph as labels here; None where one of them was left out."""
+        return labels if self.kept is None else self.kept.inward(labels)
+
+    def outward(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Labels of the graph from labels here."""
+        return labels if self.kept is None else self.kept.outward(labels)
 
     def neighbours(self, i: int) -> set[int]:
         return {j for scope in self.touching[i] for j in scope} - {i}
@@ -147,8 +157,13 @@ def table_entries(graph: Graph) -> npt.NDArray[np.float64]:
     return np.exp2(np.add.reduceat(np.log2(g.cards[g.scope].astype(np.float64)), g.scope_start[:-1]))
 
 
-def build_network(graph: Graph, upper_energy: float, context: Context | None = None) -> Network:
-    """Integer costs of a graph, of which only labellings below ``upper_energy`` matter; TimeUp after the time limit."""
+def build_network(
+    graph: Graph, upper_energy: float, context: Context | None = None, kept: KeptLabels | None = None
+) -> Network:
+    """Integer costs of a graph, of which only labellings below ``upper_energy`` matter; TimeUp after the time limit.
+
+    With ``kept``, labels that are not kept are left out, and so are variables with one label from all functions.
+    """
     g = graph.arrays
     cards = [int(c) for c in g.cards]
     unary, unary_lows = _relative(g.unary, g.offset)
@@ -182,7 +197,12 @@ def build_network(graph: Graph, upper_energy: float, context: Context | None = N
 
     check_time(context)
     own = np.split(units(unary), g.offset[1:-1])
-    net = Network(cards, own, {}, scale, base, allowance, top, upper, grain, whole, count)
+    if kept is not None and kept.everything:
+        kept = None
+    if kept is not None:
+        own = [table[mine] for table, mine in zip(own, kept.labels, strict=True)]
+    left = cards if kept is None else kept.cards
+    net = Network(left, own, {}, scale, base, allowance, top, upper, grain, whole, count, kept=kept)
     net.touching = [set() for _ in cards]
     costs = units(tables)
     scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()
@@ -195,7 +215,12 @@ def build_network(graph: Graph, upper_energy: float, context: Context | None = N
         if sorted(scope) != scope:
             ascending = sorted(range(len(scope)), key=lambda p: scope[p])
             scope, table = sorted(scope), np.ascontiguousarray(table.transpose(ascending))
-        net.put(tuple(scope), table)
+        if kept is not None and any(left[i] < cards[i] for i in scope):
+            table = table[np.ix_(*[kept.labels[i] for i in scope])]
+            free = [i for i in scope if left[i] > 1]
+            net.add(tuple(free), np.ascontiguousarray(table.reshape([left[i] for i in free])))
+        else:
+            net.put(tuple(scope), table)
     return net
 
 

@@ -13,10 +13,14 @@ Moves of cost between functions, variables and c0 leave this sum as it is and ra
 A label a with c0 + c_i(a) >= cost of the best labelling is removed, and the search branches on "x_i is a" and "x_i is
 not a".  The least c0 of all open nodes bounds the whole model.
 
-    1. the graph becomes whole numbers, relative to a first labelling (network.py);
-    2. where all tables of bucket elimination stay small that is the whole solution; otherwise variables with few
-       neighbours are eliminated and the rest falls into connected components;
-    3. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
+    1. hard constraints are propagated, which removes labels for good, and a labelling that keeps all of them is looked
+       for, or the proof that there is none (moves/feasibility);
+    2. the graph becomes whole numbers, relative to a first labelling (network.py);
+    3. where all tables of bucket elimination stay small that is the whole solution;
+    4. contradictions among functions that would cost nothing raise a bound of their own (cores.py), alone to begin
+       with, later beside the search for as long as it is the better one;
+    5. variables with few neighbours are eliminated and the rest falls into connected components;
+    6. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
        bursts (search.py) under soft arc consistency (consistency.py, wide.py).
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
@@ -37,11 +41,14 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
+from tightmap.solvers.exact.cores import Cores
+from tightmap.solvers.exact.kept import KeptLabels
 from tightmap.solvers.exact.network import (
     Network,
     build_network,
@@ -54,7 +61,15 @@ from tightmap.solvers.exact.network import (
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
+EASY = 300_000  # effort to find an order of elimination with small tables, as below
 EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
+SMALL = 1 << 18  # entries of the largest table of an elimination that comes before everything else
+MOST = 400_000_000  # work of the search by cores before the other search begins, about ten nanoseconds each
+ALONE = 30_000_000  # it begins earlier after so much work that closed less than a tenth of the gap
+PATIENT = 200_000_000  # the two take turns until so much work of this one has closed no tenth of the gap
+RARELY = 10  # later on, and where the other bound is the better one, it has one step in so many
+FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
+SOME_FAILURES = 500  # of these in one step
 TABLES = 64.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
 
 
@@ -64,10 +79,15 @@ class State:
     context: Context
     best: Labels
     best_energy: float
+    problem: Feasibility | None = None  # the hard constraints, while it is not known whether they can be kept
+    kept: KeptLabels | None = None  # the labels that they allow
     network: Network | None = None
     order: list[int] | None = None  # of a complete elimination: what is still to do
+    cores: Cores | None = None
+    wide: bool = False  # an elimination with large tables was considered
     parts: list[Component] | None = None
     turn: int = 0  # which component is searched next
+    steps: int = 0
     bound: float = -np.inf
     done: bool = False
     found: list[int] = field(default_factory=list)  # best cost of every component at the last report
@@ -79,10 +99,12 @@ class Exact(Solver):
 
     degree       variables with at most so many neighbours are eliminated before the search
     elimination  entries of the largest table for which the whole model is solved by elimination; 0: never
+    cores        whether contradictions among functions without cost are looked for, too
     """
 
     degree: int = 2
     elimination: int = 1 << 24
+    cores: bool = True
 
     name: ClassVar[str] = "exact"
     summary: ClassVar[str] = "branch and bound with soft arc consistency, any order: ends with a proof, anytime bounds"
@@ -115,7 +137,10 @@ class Exact(Solver):
             self._offer(state, first)
             return state
         require(48.0 * table_entries(graph).sum(), "the tables of method 'exact'")
-        return State(graph, context, first, energy(graph, first))
+        state = State(graph, context, first, energy(graph, first))
+        if graph.hard > 0.0:
+            state.problem = Feasibility(graph, first)
+        return state
 
     def _offer(self, state: State, labels: Labels) -> None:
         value = energy(state.graph, labels)
@@ -125,9 +150,19 @@ class Exact(Solver):
     def adopt(self, state: State, labels: Labels) -> None:
         """Take over a better labelling that another method found: it prunes from now on."""
         self._offer(state, labels)
+        if state.network is not None:
+            self._prune(state, state.network, labels)
+
+    def _prune(self, state: State, net: Network, labels: Labels) -> None:
+        """From now on only better labellings than this one are looked for."""
+        mine = net.inward(labels)
+        if mine is None:
+            return
+        if state.cores is not None:
+            state.cores.offer(mine)
         for part in state.parts or []:
             if not part.closed:
-                part.offer(labels[part.variables])
+                part.offer(mine[part.variables])
 
     def step(self, state: State) -> Progress:
         if not state.done:
@@ -137,20 +172,79 @@ class Exact(Solver):
 
     def _advance(self, state: State) -> None:
         graph = state.graph
+        if state.problem is not None:
+            self._keep_hard_constraints(state, state.problem)
+            if state.done or (state.problem is not None and state.problem.failures < FAILURES):
+                return
         if state.network is None:
-            state.network = net = build_network(graph, min(state.best_energy, graph.hopeless), state.context)
-            if self.elimination:
-                largest = float(np.log2(self.elimination))
-                around = {i: net.neighbours(i) for i in range(graph.n)}
-                state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), EFFORT)
+            upper = min(state.best_energy, graph.hopeless)
+            state.network = build_network(graph, upper, state.context, state.kept)
+            self._plan_elimination(state, state.network, min(self.elimination, SMALL), EASY)
+            if self.cores and state.order is None:
+                state.cores = Cores(state.network)
+                if state.best_energy <= graph.hard_threshold:
+                    self._prune(state, state.network, state.best)
         elif state.parts is None and state.order is not None:
             self._eliminate(state, state.network)
+        elif self._cores_first(state):
+            self._find_cores(state, state.network)
+        elif state.parts is None and not state.wide:
+            state.wide = True
+            self._plan_elimination(state, state.network, self.elimination, EFFORT)
         elif state.parts is None:
             eliminate_few(state.network, self.degree, 1 << 16)
             self._split(state, state.network)
         else:
             self._search(state, state.network, state.parts)
         self._report(state, state.network)
+
+    def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
+        """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
+        feasible = state.best_energy <= state.graph.hard_threshold
+        found = problem.settle() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
+        if state.kept is None:
+            state.kept = KeptLabels(state.graph.arrays.offset, problem.alive)
+        if found is None:
+            return
+        state.problem = None
+        if not found:
+            state.bound, state.done = infeasible_bound(state.graph), True
+        elif not feasible and problem.labels is not None:
+            better = local_minimum(state.graph, problem.labels, state.context)
+            self._offer(state, better)
+            if state.network is not None:
+                self._prune(state, state.network, better)
+
+    def _plan_elimination(self, state: State, net: Network, entries: int, effort: int) -> None:
+        """An order in which all variables can be eliminated, if there is one with tables of so many entries."""
+        if entries:
+            largest = float(np.log2(entries))
+            around = {i: net.neighbours(i) for i in range(state.graph.n)}
+            state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), effort)
+
+    def _cores_first(self, state: State) -> bool:
+        """Whether it is the turn of the cores: alone at first, then often for as long as theirs is the best bound."""
+        cores = state.cores
+        if cores is None or cores.closed:
+            return False
+        if state.parts is None:
+            return cores.work < MOST and cores.idle < ALONE
+        state.steps += 1
+        return state.steps % (2 if cores.bound >= state.bound and cores.idle < PATIENT else RARELY) == 0
+
+    def _find_cores(self, state: State, net: Network) -> None:
+        """Look for cores for a while; better labellings on the way."""
+        cores = state.cores
+        assert cores is not None
+        end = cores.work + WORK
+        while cores.work < end and not cores.closed and state.context.remaining() > 0.0:
+            if cores.step(state.context.remaining(), end - cores.work):
+                assert cores.labels is not None
+                better = local_minimum(state.graph, net.outward(cores.labels), state.context)
+                self._offer(state, better)
+                self._prune(state, net, better)
+        state.bound = max(state.bound, cores.bound)
+        state.done = cores.proven
 
     def _eliminate(self, state: State, net: Network) -> None:
         """Some eliminations of a complete order; labels come back after the last one."""
@@ -164,13 +258,13 @@ class Exact(Solver):
             state.parts = []
 
     def _split(self, state: State, net: Network) -> None:
-        feasible = state.best_energy <= state.graph.hard_threshold
+        best = net.inward(state.best) if state.best_energy <= state.graph.hard_threshold else None
         state.parts = []
         apart = components(net)
         if not net.whole:
             net.grain = max(1, net.grain // max(1, len(apart)))
         for variables in apart:
-            labels = state.best[np.array(variables)] if feasible else None
+            labels = best[np.array(variables)] if best is not None else None
             state.parts.append(Component(net, variables, net.upper - net.constant, labels))
         state.found = [part.best for part in state.parts]
 
@@ -185,7 +279,7 @@ class Exact(Solver):
 
     def _report(self, state: State, net: Network) -> None:
         parts = state.parts
-        if parts is None:
+        if parts is None or state.done:
             state.bound = max(state.bound, net.bound(0))
             return
         state.bound = max(state.bound, net.bound(sum(part.bound for part in parts)))
@@ -200,7 +294,7 @@ class Exact(Solver):
                     return
                 labels[part.variables] = mine
             net.complete(labels)
-            self._offer(state, labels)
+            self._offer(state, net.outward(labels))
 
     def finish(self, state: State) -> Final:
         return Final(labels=state.best, bound=state.bound, state=state, note=self._story(state))
@@ -212,6 +306,8 @@ class Exact(Solver):
         if state.order is not None:
             return f"bucket elimination, {len(net.choices)} of {state.graph.n} variables"
         story = f"{len(net.choices)} variables eliminated"
+        if state.cores is not None and state.cores.cores:
+            story += f", {state.cores.cores} cores"
         if parts:
             nodes = sum(part.nodes for part in parts)
             story += f", {len(parts)} component{'s' * (len(parts) > 1)}, {nodes} nodes"
