@@ -1,4 +1,4 @@
-"""Kernels of AD3: the programs of all factors, the consensus of their copies, multipliers, and block ascent of the bound.
+"""Kernels of AD3: the programs of all factors, the consensus of their copies, multipliers, and labels that a bound excludes.
 
 Vectors of (factor, position) are laid out as messages are (energies.message_offsets), those of variables as unaries.
 """
@@ -142,8 +142,11 @@ def solve_factors(first, last, g, unary, at, multipliers, point, still, eta, cop
 
 
 @compiled
-def agree(first, last, g, at, copies, eta, relaxation, multipliers, point, still, primal, dual):
-    """The mean of the copies of every variable of some blocks, and the step of the multipliers."""
+def agree(first, last, g, at, copies, eta, relaxation, multipliers, point, mean, mean_point, share, still, primal, dual):
+    """The mean of the copies of every variable of some blocks, and the step of the multipliers.
+
+    Means over the iterations take in the new multipliers and the new point with weight ``share``.
+    """
     new = np.empty(g.cards.max())
     for b in range(first, last):
         apart = 0.0
@@ -172,9 +175,11 @@ def agree(first, last, g, at, copies, eta, relaxation, multipliers, point, still
                     apart += away * away
                     off = point[o + s] + relaxation * (copies[m + s] - point[o + s]) - new[s]
                     multipliers[m + s] += eta * off
+                    mean[m + s] += share * (multipliers[m + s] - mean[m + s])
                     rest = rest and off == 0.0
             for s in range(c):
                 point[o + s] = new[s]
+                mean_point[o + s] += share * (new[s] - mean_point[o + s])
             still[i] = rest
         primal[b] = apart
         dual[b] = moved
@@ -193,64 +198,58 @@ def to_messages(g, unary, at, multipliers, messages):
 
 
 @compiled
-def beliefs_of(g, unary, at, messages, beliefs):
-    """b_i = theta_i + sum of the messages to i."""
-    for i in range(len(g.cards)):
-        o = g.offset[i]
-        for s in range(g.cards[i]):
-            beliefs[o + s] = unary[o + s]
-        for t in range(g.adj_start[i], g.adj_start[i + 1]):
-            m = at[g.scope_start[g.adj_factor[t]] + g.adj_pos[t]]
-            for s in range(g.cards[i]):
-                beliefs[o + s] += messages[m + s]
-
-
-@compiled
-def from_messages(g, unary, at, messages, multipliers):
+def from_messages(g, at, messages, multipliers):
     """Multipliers of any messages: what they leave at a variable goes to its factors in equal shares."""
-    beliefs = np.empty(len(unary))
-    beliefs_of(g, unary, at, messages, beliefs)
+    total = np.empty(g.cards.max())
     for i in range(len(g.cards)):
-        o = g.offset[i]
         share = 1.0 / max(1, g.adj_start[i + 1] - g.adj_start[i])
+        for s in range(g.cards[i]):
+            total[s] = 0.0
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
             m = at[g.scope_start[g.adj_factor[t]] + g.adj_pos[t]]
             for s in range(g.cards[i]):
-                multipliers[m + s] = share * (beliefs[o + s] - unary[o + s]) - messages[m + s]
+                total[s] += messages[m + s]
+        for t in range(g.adj_start[i], g.adj_start[i + 1]):
+            m = at[g.scope_start[g.adj_factor[t]] + g.adj_pos[t]]
+            for s in range(g.cards[i]):
+                multipliers[m + s] = share * total[s] - messages[m + s]
 
 
 @compiled
-def ascend(g, at, messages, beliefs, sizes, begin, left):
-    """A sweep of block ascent (the update of MPLP) from factor ``begin`` on: the bound of the messages never falls.
+def exclude(g, at, messages, sizes, room, allowed, left):
+    """Forbid every label that alone raises the minimum of a factor by ``room`` or more; returns how many.
 
-    A factor takes the beliefs of its variables and gives them back in equal shares.  Returns where it is: at the end, or
-    where time was up.
+    The messages leave nothing at the variables, so a labelling with such a label costs as much more than the bound.
     """
-    pulled, out, work = np.empty(sizes.entries), np.empty(sizes.scratch), np.empty(sizes.scratch)
+    costs, out, work = np.empty(sizes.entries), np.empty(sizes.scratch), np.empty(sizes.scratch)
     start = np.empty(128, np.int64)
     until = end_of(left)
     spent = 0.0
-    for f in range(begin, len(g.kind)):
+    count = 0
+    for f in range(len(g.kind)):
         a = g.scope_start[f]
         k = g.scope_start[f + 1] - a
         spent += k * (20.0 + labellings(g, f))
         if spent > LOOK:
             spent = 0.0
             if late(until):
-                return f
+                return count
         for p in range(k):
-            i = g.scope[a + p]
             start[p] = at[a + p] - at[a]
-            for s in range(g.cards[i]):
-                pulled[start[p] + s] = beliefs[g.offset[i] + s] - messages[at[a + p] + s]
+            for s in range(g.cards[g.scope[a + p]]):
+                costs[start[p] + s] = -messages[at[a + p] + s]
         for p in range(k):
             i = g.scope[a + p]
-            minmarg(g, f, p, pulled, start, out, work)
+            minmarg(g, f, p, costs, start, out, work)
+            low = np.inf
             for s in range(g.cards[i]):
-                new = (out[s] + pulled[start[p] + s]) / k
-                beliefs[g.offset[i] + s] = new
-                messages[at[a + p] + s] = new - pulled[start[p] + s]
-    return len(g.kind)
+                out[s] += costs[start[p] + s]
+                low = min(low, out[s])
+            for s in range(g.cards[i]):
+                if allowed[g.offset[i] + s] and out[s] - low >= room:
+                    allowed[g.offset[i] + s] = 0
+                    count += 1
+    return count
 
 
 @compiled

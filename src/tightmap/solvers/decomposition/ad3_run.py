@@ -1,4 +1,4 @@
-"""The iterations of AD3 on one graph: copies, consensus, multipliers, penalty, bounds and labellings."""
+"""The iterations of AD3 on one graph: copies, consensus, multipliers, restarts, penalty, bounds and labellings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.energy.certificate import Certified
 from tightmap.energy.energies import lower_bound, message_offsets
@@ -15,15 +16,14 @@ from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime import parallel
-from tightmap.runtime.pace import SLICE, TimeUp, time_left
+from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.decomposition.ad3_kernels import (
     FACTORS,
     MOST,
     VARIABLES,
     Sizes,
     agree,
-    ascend,
-    beliefs_of,
+    exclude,
     from_messages,
     independent_labellings,
     likeliest,
@@ -32,9 +32,8 @@ from tightmap.solvers.decomposition.ad3_kernels import (
     to_messages,
 )
 
-ADAPT = 10  # iterations after which the penalty is looked at
-BALANCE = 10.0  # ratio of the residuals beyond which it changes
-FACTOR = 2.0  # by how much
+FIRST_PERIOD = 40  # iterations before the first restart
+LONGER = 1.2  # each period is by so much longer than the one before
 SAMPLE = 500  # factors whose size decides on the first penalty
 
 
@@ -43,51 +42,64 @@ def typical_range(graph: Graph) -> float:
     g = graph.arrays
     ranges = []
     for f in np.linspace(0, graph.m - 1, min(graph.m, SAMPLE)).astype(np.int64):
-        kind, weight = g.kind[f], abs(float(g.weight[f]))
+        kind, weight = Kind(int(g.kind[f])), abs(float(g.weight[f]))
         cards = g.cards[g.scope[g.scope_start[f] : g.scope_start[f + 1]]].astype(np.int64)
         spread = 1.0
         if kind in (Kind.LINEAR, Kind.QUADRATIC):
-            reach = float(cards.max() - 1) ** (2 if kind == Kind.QUADRATIC else 1)
+            reach = float(cards.max() - 1) ** (2 if kind is Kind.QUADRATIC else 1)
             spread = min(reach, float(g.params[g.param[f]]))
-        elif kind == Kind.SECOND_DIFFERENCE:
+        elif kind is Kind.SECOND_DIFFERENCE:
             spread = float(g.params[g.param[f]])
-        elif kind != Kind.POTTS:
-            counts = {Kind.DENSE: int(cards.prod()), Kind.PN_POTTS: 1 + int(cards.min())}
-            if kind == Kind.SPARSE:
-                counts[Kind.SPARSE] = 1 + int(g.ints[g.iparam[f]])
-            part = slice(int(g.param[f]), int(g.param[f]) + counts.get(Kind(int(kind)), 2))
+        elif kind is not Kind.POTTS:
+            count = 2  # patterns: all equal, and all but one
+            if kind is Kind.DENSE:
+                count = int(cards.prod())
+            elif kind is Kind.PN_POTTS:
+                count = 1 + int(cards.min())
+            elif kind is Kind.SPARSE:
+                count = 1 + int(g.ints[g.iparam[f]])
+            part = slice(int(g.param[f]), int(g.param[f]) + count)
             own = g.params[part]
             if graph.params_hard is not None:
                 own = own[~graph.params_hard[part]]
             spread = float(np.ptp(own)) if len(own) else 0.0
-        if weight * spread > 0.0 and math.isfinite(weight * spread):
+        if 0.0 < weight * spread < math.inf:
             ranges.append(weight * spread)
     return float(np.median(ranges)) if ranges else 1.0
 
 
 class Run:
-    """One relaxation: the graph's, or with another unary the one of a node of the search tree."""
+    """One relaxation: the graph's, or with another unary the one of a node of a search tree."""
 
-    def __init__(self, graph: Graph, context: Context, eta: float, relaxation: float, adaptive: bool) -> None:
+    def __init__(self, graph: Graph, context: Context, eta: float, relaxation: float, balance: float) -> None:
         g = graph.arrays
         self.graph, self.context = graph, context
-        self.relaxation, self.adaptive = relaxation, adaptive
-        self.scale = typical_range(graph)
-        self.eta = self.first_eta = eta * self.scale
+        self.relaxation, self.balance = relaxation, balance
+        self.eta = self.first_eta = eta * typical_range(graph)
         self.unary = g.unary
         self.at = message_offsets(graph)
         size = int(self.at[-1])
         lengths = self.at[g.scope_start[1:]] - self.at[g.scope_start[:-1]]
         most = min(MOST, int(independent_labellings(graph).max()))
         self.sizes = Sizes(graph.order, int(lengths.max()), most, workspace(g))
-        self.multipliers = np.zeros(size)
-        self.copies = np.zeros(size)
+        self.multipliers, self.copies, self.mean = np.zeros((3, size))
         self.point = np.repeat(1.0 / g.cards, g.cards)
+        self.mean_point = np.zeros(len(self.point))
         self.still = np.zeros(graph.n, dtype=np.uint8)
         self.sets = make_sets(graph)
         self.iterations = 0
         self.primal = self.dual = math.inf  # residuals: copies from their mean, and change of the mean
         self.solved = 0  # programs in the last iteration, the others stood still
+        self.messages: FloatArray | None = None  # of the last bound
+        self.begin(FIRST_PERIOD)
+
+    # ------------------------------------------------------------------------------------------------ beginnings
+
+    def begin(self, period: int) -> None:
+        """Forget the means of the period before."""
+        self.period, self.counted = period, 0
+        self.primal_sum = self.dual_sum = 0.0
+        self.still[:] = 0
         self._settle_lonely()
 
     def _settle_lonely(self) -> None:
@@ -97,16 +109,17 @@ class Run:
             own = self.unary[g.offset[i] : g.offset[i + 1]]
             self.point[g.offset[i] : g.offset[i + 1]] = np.arange(len(own)) == np.argmin(own)
 
-    def restrict(self, unary: FloatArray) -> None:
-        """Go on with other unaries."""
-        self.unary = unary
-        self.still[:] = 0
-        self._settle_lonely()
-
     def accept(self, messages: FloatArray) -> None:
         """Begin with the messages of another method."""
-        from_messages(self.graph.arrays, self.unary, self.at, messages, self.multipliers)
-        self.still[:] = 0
+        from_messages(self.graph.arrays, self.at, messages, self.multipliers)
+
+    def restrict(self, unary: FloatArray, multipliers: FloatArray, point: FloatArray) -> None:
+        """Begin with other unaries."""
+        self.unary = unary
+        self.multipliers[:], self.point[:] = multipliers, point
+        self.begin(FIRST_PERIOD)
+
+    # ------------------------------------------------------------------------------------------------ iterations
 
     def iterate(self) -> Iterator[None]:
         """One iteration, in slices of time."""
@@ -122,48 +135,59 @@ class Run:
                 break
             yield
         primal, dual = np.zeros((2, (self.graph.n + VARIABLES - 1) // VARIABLES))
+        self.counted += 1
         parallel.run(
             agree, len(primal), g, self.at, self.copies, self.eta, self.relaxation, self.multipliers, self.point,
-            self.still, primal, dual,
+            self.mean, self.mean_point, 1.0 / self.counted, self.still, primal, dual,
         )  # fmt: skip
+        self.primal_sum += float(primal.sum())
+        self.dual_sum += float(dual.sum())
         self.primal = math.sqrt(float(primal.sum()) / len(self.copies))
         self.dual = math.sqrt(float(dual.sum()) / len(self.copies))
         self.solved = int(solved.sum())
         self.iterations += 1
-        if self.adaptive and self.iterations % ADAPT == 0:
+
+    @property
+    def period_over(self) -> bool:
+        return self.counted >= self.period
+
+    def bound(self) -> Certified:
+        """The certified bound of the multipliers; at the end of a period of them or of their mean, and a restart."""
+        best, messages = self._bound_of(self.multipliers)
+        if self.period_over:
+            other, smoother = self._bound_of(self.mean)
+            if other > best:
+                best, messages = other, smoother
+                self.multipliers[:], self.point[:] = self.mean, self.mean_point
             self._adapt()
+            self.begin(int(math.ceil(LONGER * self.period)))
+        self.messages = messages
+        return best
 
     def _adapt(self) -> None:
         """Copies far from their mean ask for a larger penalty, a mean that moves far for a smaller one."""
-        if self.primal > BALANCE * self.dual and self.eta < 1e3 * self.first_eta:
-            self.eta *= FACTOR
-        elif self.dual > BALANCE * self.primal and self.eta > 1e-3 * self.first_eta:
-            self.eta /= FACTOR
-        else:
-            return
-        self.still[:] = 0
+        if self.primal_sum > self.balance**2 * self.dual_sum and self.eta < 1e3 * self.first_eta:
+            self.eta *= 2.0
+        elif self.dual_sum > self.balance**2 * self.primal_sum and self.eta > 1e-3 * self.first_eta:
+            self.eta /= 2.0
 
-    def messages(self, sweeps: int, left: float) -> FloatArray:
-        """The multipliers as messages, after some sweeps of block ascent (fewer when time is up)."""
-        g = self.graph.arrays
-        messages = np.empty(len(self.multipliers))
-        to_messages(g, self.unary, self.at, self.multipliers, messages)
-        if sweeps:
-            beliefs = np.empty(len(self.unary))
-            beliefs_of(g, self.unary, self.at, messages, beliefs)
-            for _ in range(sweeps):
-                if ascend(g, self.at, messages, beliefs, self.sizes, 0, left) < self.graph.m:
-                    break
-        return messages
-
-    def bound(self, messages: FloatArray) -> Certified:
-        if self.context.remaining() <= -1.0:
-            raise TimeUp
+    def _bound_of(self, multipliers: FloatArray) -> tuple[Certified, FloatArray]:
+        messages = np.empty(len(multipliers))
+        to_messages(self.graph.arrays, self.unary, self.at, multipliers, messages)
         graph = self.graph
         if self.unary is not graph.arrays.unary:
             graph = replace(graph, arrays=graph.arrays._replace(unary=self.unary))
-        return lower_bound(graph, messages)
+        return lower_bound(graph, messages), messages
+
+    def exclude(self, room: float, allowed: npt.NDArray[np.uint8]) -> int:
+        """Forbid labels that would raise the last bound by ``room`` or more."""
+        assert self.messages is not None
+        left = time_left(self.context)
+        return int(exclude(self.graph.arrays, self.at, self.messages, self.sizes, room, allowed, left))
 
     def labelling(self) -> Labels:
-        """The likeliest label of every variable, improved by coordinate descent."""
-        return local_minimum(self.graph, likeliest(self.graph.arrays, self.point), self.context)
+        """The likeliest label of every variable."""
+        return likeliest(self.graph.arrays, self.point)
+
+    def polished(self, labels: Labels) -> Labels:
+        return local_minimum(self.graph, labels, self.context)
