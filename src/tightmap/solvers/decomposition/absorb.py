@@ -14,6 +14,7 @@ from tightmap.energy.certificate import UNIT
 from tightmap.energy.energies import message_offsets
 from tightmap.factors.tabulate import tabulate
 from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind
+from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
 
 LARGEST = 1024  # entries of a table that takes in others
@@ -46,7 +47,7 @@ class Absorbed:
         return out
 
 
-def _hosts(graph: Graph) -> list[tuple[int, list[int]]]:
+def _hosts(graph: Graph, context: Context | None) -> list[tuple[int, list[int]]]:
     """(factor, larger factors with small tables that contain it)."""
     g = graph.arrays
     arity = np.diff(g.scope_start)
@@ -57,6 +58,8 @@ def _hosts(graph: Graph) -> list[tuple[int, list[int]]]:
     scopes = [frozenset(g.scope[a:b].tolist()) for a, b in zip(g.scope_start[:-1], g.scope_start[1:], strict=True)]
     found = []
     for f in range(graph.m):
+        if f % 1024 == 0 and context is not None and context.remaining() <= 0.0:
+            return []
         if arity[f] == graph.order:
             continue
         rare = min(scopes[f], key=lambda i: int(g.adj_start[i + 1] - g.adj_start[i]))
@@ -73,11 +76,11 @@ def _fill(g, hosts, begin, flat):
         tabulate(g, hosts[h], flat[begin[h] :])
 
 
-def absorb(graph: Graph) -> Absorbed:
-    """The graph with every factor that lies inside of larger ones added to these."""
+def absorb(graph: Graph, context: Context | None = None) -> Absorbed:
+    """The graph with every factor that lies inside of larger ones added to these (none when time is up)."""
     if graph.order <= 2 or graph.m > MANY:
         return Absorbed(graph)
-    found = _hosts(graph)
+    found = _hosts(graph, context)
     if not found:
         return Absorbed(graph)
     g = graph.arrays

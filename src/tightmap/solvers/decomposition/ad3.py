@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -52,6 +52,7 @@ STEP = 0.1  # seconds of work after which a step ends
 EVENT = 10  # iterations between two bounds at first
 CLOSE = 1e-5  # part of the energy: a gap this small may be closed by converging further
 FURTHER = 1e-4  # of the tolerance
+STALE = 10  # periods in a row without a better bound or a smaller residual: there is nothing left but rounding
 
 
 @dataclass
@@ -66,8 +67,8 @@ class State:
     found: Labels | None = None  # the best labelling
     bound: float = -np.inf
     dual: FloatArray | None = None  # messages of the best bound
-    work: Iterator[Progress | None] = iter(())
-    note: str = ""
+    work: Iterator[Progress | None] = field(default_factory=lambda: iter(()))
+    search: Search | None = None
 
     def left(self) -> float:
         """Iterations that may still be made."""
@@ -125,7 +126,7 @@ class AD3(Solver):
         check_effort(graph, self.name, contraction=False)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        whole = absorb(graph) if self.absorb else Absorbed(graph)
+        whole = absorb(graph, context) if self.absorb else Absorbed(graph)
         run = Run(whole.graph, context, self.eta, self.relaxation, 4.0 if self.adaptive else np.inf)
         given = given_messages(init, graph)
         if given is not None:
@@ -142,16 +143,16 @@ class AD3(Solver):
     def _work(self, state: State) -> Iterator[Progress | None]:
         yield from self._relax(state)
         if self.exact and not state.incumbent.proven():
-            search = Search(state.run, state.incumbent, state.offer, state.left, self.tolerance)
-            for bound in search.work(state.bound):
+            state.search = Search(state.run, state.incumbent, state.offer, state.left, self.tolerance)
+            for bound in state.search.work(state.bound):
                 yield None if bound is None else state.progress(bound)
-            state.note = f", {search.nodes} nodes of a search tree"
         yield state.progress(None, done=True)
 
     def _relax(self, state: State) -> Iterator[Progress | None]:
         """Iterations until the relaxation has converged."""
         run, due = state.run, 1
-        while True:
+        smallest, stale = np.inf, 0
+        while stale < STALE:
             yield from run.iterate()
             converged = self._converged(state)
             if not (converged or run.period_over or run.iterations >= due or state.left() <= 0.0):
@@ -159,7 +160,11 @@ class AD3(Solver):
                 continue
             due = run.iterations + max(EVENT, run.period // 2)
             state.offer(run.labelling())
+            period_over, residual = run.period_over, max(run.primal, run.dual)
             bound = run.bound()
+            if period_over:
+                useful = residual < 0.9 * smallest or bound > state.bound + 1e-12 * abs(state.bound)
+                smallest, stale = min(smallest, residual), 0 if useful else stale + 1
             if bound > state.bound or state.dual is None:
                 state.bound, state.dual = bound, run.messages
             yield state.progress(bound)
@@ -182,6 +187,8 @@ class AD3(Solver):
 
     def finish(self, state: State) -> Final:
         dual, whole, graph = state.dual, state.whole, state.graph
-        note = f"{whole.graph.m} of {graph.m} factors, penalty {state.run.eta:.3g}{state.note}"
+        note = f"{whole.graph.m} programs for {graph.m} factors, penalty {state.run.eta:.3g}"
+        if state.search is not None:
+            note += f", {state.search.nodes} nodes of a search tree"
         shown = None if dual is None else Dual(graph, lambda: whole.give(dual))
         return Final(labels=state.found, bound=None, state=shown, note=note)

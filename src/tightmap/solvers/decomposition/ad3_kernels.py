@@ -1,4 +1,4 @@
-"""Kernels of AD3: the programs of all factors, the consensus of their copies, multipliers, and labels that a bound excludes.
+"""Kernels of AD3: the programs of all factors, the consensus of their copies, multipliers, and excluded labels.
 
 Vectors of (factor, position) are laid out as messages are (energies.message_offsets), those of variables as unaries.
 """
@@ -14,7 +14,8 @@ from tightmap.factors.kernels import labellings, minmarg
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
-from tightmap.solvers.decomposition.active_set import make_work, solve_binary_pair, solve_factor
+from tightmap.solvers.decomposition.active_set import make_work, solve_factor
+from tightmap.solvers.decomposition.binary_pair import solve_binary_pair
 
 FACTORS = 64  # in a block
 VARIABLES = 512
@@ -27,7 +28,7 @@ class Sets(NamedTuple):
 
     label_start: IntArray  # (m + 1,) labellings of factor f are rows of labels[label_start[f] :]
     start: IntArray  # (m + 1,) its weights and costs are at start[f] : start[f + 1]
-    count: npt.NDArray[np.int32]  # (m,)
+    held: npt.NDArray[np.int32]  # (m,) how many labellings there are
     labels: npt.NDArray[np.int32]
     weight: FloatArray
     cost: FloatArray
@@ -61,7 +62,7 @@ def make_sets(graph: Graph) -> Sets:
 @lean
 def _take(sets, f, k, w):
     """The kept set of factor f."""
-    count = sets.count[f]
+    count = sets.held[f]
     at, row = sets.start[f], sets.label_start[f]
     for r in range(count):
         w.weight[r] = sets.weight[at + r]
@@ -88,7 +89,7 @@ def _keep(sets, f, k, count, w):
             kept += 1
     for r in range(kept):
         sets.weight[at + r] /= total
-    sets.count[f] = kept
+    sets.held[f] = kept
 
 
 @compiled
@@ -142,7 +143,9 @@ def solve_factors(first, last, g, unary, at, multipliers, point, still, eta, cop
 
 
 @compiled
-def agree(first, last, g, at, copies, eta, relaxation, multipliers, point, mean, mean_point, share, still, primal, dual):
+def agree(
+    first, last, g, at, copies, eta, relaxation, multipliers, point, mean, mean_point, share, still, primal, dual
+):
     """The mean of the copies of every variable of some blocks, and the step of the multipliers.
 
     Means over the iterations take in the new multipliers and the new point with weight ``share``.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import Certified
-from tightmap.energy.energies import lower_bound, message_offsets
+from tightmap.energy.energies import lower_bound, message_offsets, unary_argmin
 from tightmap.factors.kernels import workspace
 from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.moves.context import Context, Labels
@@ -34,6 +34,7 @@ from tightmap.solvers.decomposition.ad3_kernels import (
 
 FIRST_PERIOD = 40  # iterations before the first restart
 LONGER = 1.2  # each period is by so much longer than the one before
+WIDEST = 1e3  # by which the penalty may differ from the first one
 SAMPLE = 500  # factors whose size decides on the first penalty
 
 
@@ -84,7 +85,10 @@ class Run:
         self.sizes = Sizes(graph.order, int(lengths.max()), most, workspace(g))
         self.multipliers, self.copies, self.mean = np.zeros((3, size))
         self.point = np.repeat(1.0 / g.cards, g.cards)
-        self.mean_point = np.zeros(len(self.point))
+        alone = np.diff(g.adj_start) == 0  # variables without factors take their best label
+        self.point[np.repeat(alone, g.cards)] = 0.0
+        self.point[(g.offset[:-1] + unary_argmin(graph))[alone]] = 1.0
+        self.mean_point = self.point.copy()
         self.still = np.zeros(graph.n, dtype=np.uint8)
         self.sets = make_sets(graph)
         self.iterations = 0
@@ -98,16 +102,8 @@ class Run:
     def begin(self, period: int) -> None:
         """Forget the means of the period before."""
         self.period, self.counted = period, 0
-        self.primal_sum = self.dual_sum = 0.0
+        self.imbalance = 0.0  # sum of log(primal / dual)
         self.still[:] = 0
-        self._settle_lonely()
-
-    def _settle_lonely(self) -> None:
-        """Variables without factors take their best label."""
-        g = self.graph.arrays
-        for i in np.flatnonzero(np.diff(g.adj_start) == 0):
-            own = self.unary[g.offset[i] : g.offset[i + 1]]
-            self.point[g.offset[i] : g.offset[i + 1]] = np.arange(len(own)) == np.argmin(own)
 
     def accept(self, messages: FloatArray) -> None:
         """Begin with the messages of another method."""
@@ -140,10 +136,10 @@ class Run:
             agree, len(primal), g, self.at, self.copies, self.eta, self.relaxation, self.multipliers, self.point,
             self.mean, self.mean_point, 1.0 / self.counted, self.still, primal, dual,
         )  # fmt: skip
-        self.primal_sum += float(primal.sum())
-        self.dual_sum += float(dual.sum())
         self.primal = math.sqrt(float(primal.sum()) / len(self.copies))
         self.dual = math.sqrt(float(dual.sum()) / len(self.copies))
+        if self.primal > 0.0 and self.dual > 0.0:
+            self.imbalance += math.log(self.primal / self.dual)
         self.solved = int(solved.sum())
         self.iterations += 1
 
@@ -160,15 +156,16 @@ class Run:
                 best, messages = other, smoother
                 self.multipliers[:], self.point[:] = self.mean, self.mean_point
             self._adapt()
-            self.begin(int(math.ceil(LONGER * self.period)))
+            self.begin(math.ceil(LONGER * self.period))
         self.messages = messages
         return best
 
     def _adapt(self) -> None:
         """Copies far from their mean ask for a larger penalty, a mean that moves far for a smaller one."""
-        if self.primal_sum > self.balance**2 * self.dual_sum and self.eta < 1e3 * self.first_eta:
+        typical = math.exp(self.imbalance / self.counted)  # the geometric mean: no single iteration decides
+        if typical > self.balance and self.eta < WIDEST * self.first_eta:
             self.eta *= 2.0
-        elif self.dual_sum > self.balance**2 * self.primal_sum and self.eta > 1e-3 * self.first_eta:
+        elif typical < 1.0 / self.balance and self.eta > self.first_eta / WIDEST:
             self.eta /= 2.0
 
     def _bound_of(self, multipliers: FloatArray) -> tuple[Certified, FloatArray]:
