@@ -4,8 +4,8 @@ With z_p the probability of label 1, the program of active_set.py is
 
     minimise  (z1 - c1)^2 / 2 + (z2 - c2)^2 / 2 - c12 z12
 
-over the marginals of distributions, up to a constant and a factor.  For c12 >= 0 the best z12 is the smaller of z1 and z2; for c12 < 0 the labels of the
-second variable are swapped.
+over the marginals of distributions, up to a constant and a factor.  For c12 >= 0 the best z12 is the smaller of z1 and
+z2; for c12 < 0 the labels of the second variable are swapped.
 """
 
 from __future__ import annotations
