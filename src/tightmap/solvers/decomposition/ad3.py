@@ -152,6 +152,7 @@ class AD3(Solver):
         """Iterations until the relaxation has converged."""
         run, due = state.run, 1
         smallest, stale = np.inf, 0
+        yield self._bound(state)
         while stale < STALE:
             yield from run.iterate()
             converged = self._converged(state)
@@ -161,15 +162,20 @@ class AD3(Solver):
             due = run.iterations + max(EVENT, run.period // 2)
             state.offer(run.labelling())
             period_over, residual = run.period_over, max(run.primal, run.dual)
-            bound = run.bound()
+            before = state.bound
+            progress = self._bound(state)
             if period_over:
-                useful = residual < 0.9 * smallest or bound > state.bound + 1e-12 * abs(state.bound)
+                useful = residual < 0.9 * smallest or state.bound > before + 1e-12 * abs(before)
                 smallest, stale = min(smallest, residual), 0 if useful else stale + 1
-            if bound > state.bound or state.dual is None:
-                state.bound, state.dual = bound, run.messages
-            yield state.progress(bound)
+            yield progress
             if converged or state.incumbent.proven():
                 return
+
+    def _bound(self, state: State) -> Progress:
+        bound = state.run.bound()
+        if bound > state.bound or state.dual is None:
+            state.bound, state.dual = bound, state.run.messages
+        return state.progress(bound)
 
     def _converged(self, state: State) -> bool:
         run, best = state.run, state.incumbent.energy
