@@ -13,6 +13,7 @@ from tightmap.registry import METHODS, solver_class
 BOUNDING = [name for name in METHODS if solver_class(name).capabilities.bounds and name != "auto"]
 OPTIONS = {
     "srmp": [{}, {"edges": "minimal"}, {"clusters": "pairs"}, {"clusters": "triplets"}, {"clusters": "cycles"}],
+    "ad3": [{}, {"exact": True}, {"absorb": False}],
     "mplp-c": [{"first": 5, "inner": 3}, {"first": 5, "inner": 3, "updates": "srmp"}],
 }
 MODELS = 2400  # per run, shared out over the methods

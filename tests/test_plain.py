@@ -64,7 +64,7 @@ def test_plain_python_gives_the_same_results():
 
 def test_plain_python_keeps_the_promises():
     """All methods, as far as that is quick: `make coverage` runs the whole product."""
-    chosen = "different or tree or without or (inf and (3 or 4))"
+    chosen = "different or tree or without or (inf and not 2)"  # methods have digits in their names too
     options = ("-p", "no:xdist", "-p", "no:cacheprovider")
     said = python("-m", "pytest", *options, "test_conformance.py", "-k", chosen, NUMBA_DISABLE_JIT="1")
     assert f"{5 * len(METHODS)} passed" in said

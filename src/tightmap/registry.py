@@ -41,6 +41,7 @@ METHODS: dict[str, str] = {
     "srmp": "tightmap.solvers.regions.srmp:SRMP",
     "mplp": "tightmap.solvers.regions.mplp:MPLP",
     "mplp-c": "tightmap.solvers.regions.mplp:MPLPC",
+    "ad3": "tightmap.solvers.decomposition.ad3:AD3",
     "expansion": "tightmap.solvers.cuts.expansion:Expansion",
     "fastpd": "tightmap.solvers.cuts.fastpd:FastPD",
     "swap": "tightmap.solvers.cuts.swap:Swap",

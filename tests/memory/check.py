@@ -73,6 +73,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "trws": [{"precision": "single"}, {"order": "greedy", "rounding": 0}, {"order": "rcm"}, {"precision": "double"}],
     "srmp": [{"edges": "minimal"}] + [{"clusters": c} for c in ("squares", "pairs", "triplets", "cycles")],
     "mplp-c": [{"clusters": "triplets", "first": 2, "inner": 1}, {"clusters": "cycles", "updates": "srmp", "first": 2}],
+    "ad3": [{"exact": True}, {"absorb": False, "relaxation": 1.5}, {"adaptive": False, "eta": 1.0}],
     "expansion": [
         {"largest": False, "order": "random", "restart": True},
         {"nonmetric": "qpbo"},

@@ -13,6 +13,7 @@ the two only have to agree.
     admm.py         admm            Algorithm 4, (20)-(38)        any order      no
     cqp.py          cqp             (96)-(102)                    pairwise       weak
     trws.py         trws            Kolmogorov 2006               pairwise       yes
+    ad3.py          ad3             Martins et al. 2015           any order      yes
 
     model.py        what they work on: unaries, dense tables, the multilinear energy (10) and its gradient
     dense.py        from a Model to that
