@@ -43,8 +43,10 @@ def flip(start, index, weight, spins, change, i):
 
 
 @lean
-def flip_walk(start, index, weight, n, spins, change, best, until_step, clock, steps, idle, tenure, spread, random, value,
-              tiny, left):  # fmt: skip
+def flip_walk(
+    start, index, weight, n, spins, change, best, until_step, clock, steps, idle, tenure, spread, random, value, tiny,
+    left,
+):  # fmt: skip
     """``steps`` flips among the first n spins; value = [energy now, best energy]; best changes when that falls.
 
     until_step[i] is the step before which spin i is forbidden: ``tenure`` steps and up to ``spread`` more at random.

@@ -170,3 +170,16 @@ def mix_with_triangles(
             if late(until):
                 return sweep + 1
     return sweeps
+
+
+@compiled(_nrt=False, fastmath=FAST)
+def products(vectors, gram):
+    """X = V V^T; on this thread alone, so that it rounds the same everywhere."""
+    n, k = vectors.shape
+    for i in range(n):
+        for j in range(i + 1):
+            total = 0.0
+            for c in range(k):
+                total += vectors[i, c] * vectors[j, c]
+            gram[i, j] = total
+            gram[j, i] = total

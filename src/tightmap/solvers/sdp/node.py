@@ -6,7 +6,8 @@ one of fewer spins, whose reference is spin 0 here:
 
     1/2 s^T A s = fixed + 1/2 r^T B r,    r = (reference, free spins),   B_0j = sum over the fixed i of s_i A_ij.
 
-A sum of k entries is off by at most (k - 1) u times the sum of their sizes, for all entries together by N u sum |A|.
+A sum of k entries is off by at most (k - 1) u times the sum of their sizes; for all entries of B and the constant
+together that is less than 2 N u sum |A|.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import time_left
 from tightmap.solvers.sdp.dual import certified_shift
-from tightmap.solvers.sdp.mixing import mix_dense, mix_with_triangles
+from tightmap.solvers.sdp.mixing import mix_dense, mix_with_triangles, products
 from tightmap.solvers.sdp.triangles import Triangles
 
-SIGMA = 0.01  # of the augmented Lagrangian, where rows of the matrix have norms near 1
-DAMPING = 0.25
+SIGMA = 0.1  # of the augmented Lagrangian, in units of an ordinary entry of the matrix
+DAMPING = 0.4
 INNER, OUTER = 20, 5  # sweeps between two updates of the multipliers; updates in a round
 SETTLE = 100  # plain sweeps with the multipliers at rest before a bound is certified
-NEW = 12  # new inequalities of a round, for each spin
+NEW = 6  # new inequalities of a round, for each spin
 WORTH = 0.02  # violation that an inequality must have to be added
 IDLE = 1e-6  # multipliers below this are dropped, in units of a row norm
 
@@ -43,10 +44,13 @@ class Whole:
 
     matrix: FloatArray
     error: float  # of merging rows, for any choice of fixed spins
+    sigma: float  # of the augmented Lagrangian
 
     @staticmethod
     def of(matrix: FloatArray) -> Whole:
-        return Whole(matrix, 1.01 * UNIT * len(matrix) * float(np.abs(matrix).sum()))
+        size = np.abs(matrix)
+        ordinary = float(np.median(size[size > 0.0])) if size.any() else 1.0
+        return Whole(matrix, 2.02 * UNIT * len(matrix) * float(size.sum()), SIGMA * ordinary)
 
 
 @dataclass(eq=False)
@@ -79,7 +83,8 @@ class Relaxation:
         self.matrix[0, 1:] = self.matrix[1:, 0] = row[free]
         self.vectors = np.ascontiguousarray(node.vectors)
         self.triangles = node.triangles
-        self.gram = self.vectors @ self.vectors.T
+        self.gram = np.empty((n, n))
+        products(self.vectors, self.gram)
         self.best = self.triangles
         self.violated = 0
         self.rounds = 0
@@ -109,13 +114,13 @@ class Relaxation:
         self.violated = joined
         start, listed = t.incidence(n)
         gamma, signs = t.gamma.copy(), t.signs
-        rho, g = np.zeros(n), np.empty(k)
+        rho, g, sigma = np.zeros(n), np.empty(k), self.whole.sigma
         for _ in range(OUTER):
-            weight = np.maximum(0.0, gamma - SIGMA * t.slack(self.gram))
+            weight = np.maximum(0.0, gamma - sigma * t.slack(self.gram))
             matrix = t.apply(self.matrix, weight)
             mix_with_triangles(
                 matrix, self.vectors, self.gram, g, rho, t.members, signs, gamma, weight, start, listed,
-                SIGMA, DAMPING, INNER, time_left(context),
+                sigma, DAMPING, INNER, time_left(context),
             )  # fmt: skip
             gamma = weight
         self.triangles = t.with_gamma(gamma)
@@ -164,7 +169,9 @@ def enumerate_all(relaxation: Relaxation) -> Spin:
     least = float(_enumerate(matrix, best))
     size = 0.5 * float(np.abs(matrix).sum())
     bound = relaxation.fixed + least
-    error = UNIT * (1.01 * 2.0 * len(matrix) * size + 4.0 * (abs(relaxation.fixed) + abs(least))) + relaxation.whole.error
+    error = (
+        UNIT * (1.01 * 2.0 * len(matrix) * size + 4.0 * (abs(relaxation.fixed) + abs(least))) + relaxation.whole.error
+    )
     if bound - error > node.bound - node.error:
         node.bound, node.error = bound, error
     spins = node.spins.copy()

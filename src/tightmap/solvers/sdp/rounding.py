@@ -12,6 +12,7 @@ from tightmap.runtime.random_numbers import start_state
 from tightmap.solvers.sdp.spins import Spins
 
 STEPS = 10  # flips of a search, for each spin
+WORK = 10_000_000  # numbers that a search scans at most
 
 
 class Rounding:
@@ -30,8 +31,10 @@ class Rounding:
             side *= side[-1]
         change, best = np.empty(count), side.copy()
         value = np.full(2, float(flip_changes(a.indptr, a.indices, a.data, side, change)))
+        steps = min(STEPS * count, WORK // count)
+        tenure = min(spins.n // 4, 10 + spins.n // 100)
         flip_walk(
-            a.indptr, a.indices, a.data, spins.n, side, change, best, np.zeros(count, np.int64), 0, STEPS * count, 0,
-            min(spins.n // 4, 10 + spins.n // 100), 10, self.random, value, 1e-9, time_left(context),
+            a.indptr, a.indices, a.data, spins.n, side, change, best, np.zeros(count, np.int64), 0, steps, 0,
+            tenure, 10, self.random, value, 1e-9, time_left(context),
         )  # fmt: skip
         return spins.labels(best)

@@ -4,16 +4,18 @@
 
     relaxation   minimise 1/2 <A, X> over X positive semidefinite with X_ii = 1, as X_ij = v_i . v_j with unit vectors:
                  v_i <- -g_i / |g_i|,  g_i = sum_j A_ij v_j                                              (mixing.py)
-    bound        if A + Diag(y) + t I is positive semidefinite,  1/2 s^T A s >= -1/2 sum_i (y_i + t);  y_i = |g_i|, and t
+    bound        if A + Diag(y) + t I is positive semidefinite, 1/2 s^T A s >= -1/2 sum_i (y_i + t); y_i = |g_i|, and t
                  is proven by a Cholesky factorisation                                                     (dual.py)
     triangles    a X_ij + b X_il + c X_jl >= -1 with multipliers in the bound                         (triangles.py)
     labellings   signs of v_i . r for random r, each followed by tabu search on single spins
 
 On dense models of two labels, where the linear relaxation says next to nothing, the bound is within a few per cent;
-with triangles, for up to some hundred variables, within one or two.  Up to a hundred or so variables, branching on the
-spins then finds and proves the optimum.  On sparse graphs message passing with clusters is the better bound.
+with triangles, for up to some hundred variables, within one or two.  Branching on the spins (tree.py) then closes what
+is left: up to a hundred or so variables to the proof, and above as far as time allows.  On sparse graphs message
+passing with clusters is the better bound.
 
-References: Goemans and Williamson 1995; Burer and Monteiro 2003; Rendl, Rinaldi, Wiegele 2010; Wang, Chang, Kolter 2017.
+References: Goemans and Williamson 1995; Burer and Monteiro 2003; Rendl, Rinaldi and Wiegele 2010; Wang, Chang and
+Kolter 2017.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import round_and_descend
-from tightmap.runtime.pace import SLICE, time_left
+from tightmap.runtime import clock
+from tightmap.runtime.pace import SLICE
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.sdp.dual import certified_shift, seconds_needed
@@ -39,7 +42,7 @@ from tightmap.solvers.sdp.rounding import Rounding
 from tightmap.solvers.sdp.spins import Spins, spins_of
 from tightmap.solvers.sdp.tree import Tree
 
-LARGEST = 6000  # variables: the proof of the bound needs a dense matrix of them
+LARGEST = 5000  # variables: the proof of the bound needs a dense matrix of them
 FIRST = 30  # sweeps before the first bound; each later one comes after twice as many as the one before
 GAINED = 1e-6  # of the value of the form: a sweep that gains less than this has converged
 MOST = 2000  # sweeps
@@ -61,6 +64,7 @@ class State:
     at: int = 0  # where the sweep is
     gained: FloatArray = field(default_factory=lambda: np.zeros(1))
     sweeps: int = 0
+    converged: bool = False
     next_bound: int = FIRST
     form: float = -math.inf  # certified bound of the form at the root, and its error
     form_error: float = 0.0
@@ -78,11 +82,11 @@ class SDP(Solver):
     """
 
     triangles: int = 300
-    exact: int = 120
+    exact: int = 300
     roundings: int = 10
 
     name: ClassVar[str] = "sdp"
-    summary: ClassVar[str] = "semidefinite relaxation with triangles, branch and bound: dense binary models, max-cut, QUBO"
+    summary: ClassVar[str] = "semidefinite relaxation, triangles, branch and bound: dense binary models"
     capabilities: ClassVar[Capabilities] = Capabilities(
         largest_order=2, binary=True, hard_costs=False, bounds=True, random=True
     )
@@ -125,7 +129,8 @@ class SDP(Solver):
             state.norms = np.zeros(state.spins.count)
             state.rounding = Rounding(state.spins, state.context.seed)
         if state.tree is None:
-            self._relax(state)
+            if not self._relax(state):
+                return Progress(labels=state.best, energy=state.best_energy, iterations=0, pending=True)
         else:
             self._branch(state, state.spins, state.tree)
         proven = state.proof.holds(state.best, state.best_energy, state.bound)
@@ -134,33 +139,32 @@ class SDP(Solver):
 
     # ------------------------------------------------------------------------------------------- the root
 
-    def _relax(self, state: State) -> None:
-        """Sweeps until the next bound is due, in slices; then the bound, and labellings."""
+    def _relax(self, state: State) -> bool:
+        """Sweeps until the next bound is due, then that and labellings; False when a slice of time ends before."""
         spins, vectors = state.spins, state.vectors
         assert spins is not None and vectors is not None
-        a = spins.matrix
-        n = spins.count
-        converged = False
+        a, n = spins.matrix, spins.count
         g = np.empty(vectors.shape[1])
-        while state.sweeps < state.next_bound and not converged:
-            state.at = mix(
-                a.indptr, a.indices, a.data, vectors, g, state.norms, state.gained, state.at, time_left(state.context, SLICE)
-            )  # fmt: skip
-            if state.at < n:
-                return
+        end = clock.now() + SLICE
+        while state.sweeps < state.next_bound and not state.converged:
+            left = min(end - clock.now(), state.context.remaining())
+            state.at = mix(a.indptr, a.indices, a.data, vectors, g, state.norms, state.gained, state.at, left)
+            if state.at < n or left <= 0.0:
+                return False
             state.at = 0
             state.sweeps += 1
-            converged = state.gained[0] <= GAINED * 0.5 * float(state.norms.sum())
+            state.converged = state.gained[0] <= GAINED * 0.5 * float(state.norms.sum())
             state.gained[0] = 0.0
         if state.context.remaining() > seconds_needed(n):
             self._certify_root(state, spins)
         self._round(state, vectors)
         state.next_bound = 2 * state.sweeps
-        if converged or state.sweeps >= MOST:
+        if state.converged or state.sweeps >= MOST:
             if n <= self.triangles or n <= self.exact:
                 self._plant(state, spins, vectors)
             else:
                 state.done = True
+        return True
 
     def _certify_root(self, state: State, spins: Spins) -> None:
         shift = certified_shift(spins.matrix.toarray(), state.norms)

@@ -181,5 +181,5 @@ class Triangles:
         pattern = np.where(signs.min(axis=1) > 0.0, 0, 1 + signs.argmax(axis=1)).astype(np.int8)
         all_of = Triangles(number[members], pattern, t.gamma)
         _, first, inverse = np.unique(all_of.keys(n), return_index=True, return_inverse=True)
-        gamma = np.bincount(inverse.ravel(), all_of.gamma, len(first))
+        gamma = np.bincount(inverse.ravel(), all_of.gamma, len(first)).astype(np.float64)
         return Triangles(all_of.members[first], all_of.pattern[first], gamma)
