@@ -5,7 +5,7 @@ For any numbers y_i and any t with W + Diag(y) + t I positive semidefinite,
     1/2 s^T W s = 1/2 s^T (W + Diag(y) + t I) s - 1/2 sum_i (y_i + t) >= -1/2 sum_i (y_i + t)    for all spins s.
 
 At the optimum of the relaxation y_i = |g_i| and t = 0 will do.  Elsewhere t has to be at least minus the smallest
-eigenvalue, which an eigenvalue routine estimates but does not prove.  The proof is a factorisation: write
+eigenvalue, which inverse iteration estimates but does not prove.  The proof is a factorisation: write
 gamma_k = k u / (1 - k u), u = 2^-53, and M for the matrix as it is stored.  If the Cholesky factorisation of M - c I,
 in floating point and in whatever order of its sums, runs to its end, and
 
@@ -13,30 +13,30 @@ in floating point and in whatever order of its sums, runs to its end, and
 
 then M is positive semidefinite (Rump, Verification of positive definiteness, BIT 2006).  M differs from the matrix that
 is meant by the roundings of its entries; a bound of the norm of that difference is added to c.  (Underflow does not
-matter: rows have norms near 1, so c is above 1e-17.)
+matter: rows have norms near 1, so c is above 1e-17.)  It is our own, not LAPACK's: that one would wake threads of its
+own, round by their number, and not look at the clock.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, eigsh
 
 from tightmap.energy.certificate import UNIT
 from tightmap.graph.graph import FloatArray
+from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import LOOK, TimeUp, end_of, late, time_left
 
-SMALL = 1500  # spins up to which our own factorisation is used: one thread, and the same result on every machine
 TRIES = 60
-CLOSER = 10  # improvements of the shift of a small matrix
-PROVEN = (
-    150  # spins up to which the last digits of the shift are worth another factorisation: they may prove optimality
-)
-NEAR = 1e-7  # part of the bound that is left aside otherwise
-SPEED = 2e9  # operations of a factorisation in a second, about
+CLOSER = 10  # improvements of a proven shift
+PROVEN = 150  # spins up to which the last digits of the shift may prove optimality, and are worth a factorisation
+MANY = 1000  # spins from which a factorisation takes seconds
+NEAR, FAR = 1e-7, 1e-5  # parts of the bound that are left aside above these sizes
+NONE, FOUND, LATE = 0, 1, 2  # what a factorisation says
 
 
 class Shift(NamedTuple):
@@ -47,19 +47,21 @@ class Shift(NamedTuple):
     error: float
 
 
-def seconds_needed(count: int) -> float:
-    """About how long the proof takes at most, for that many spins."""
-    return 2.0 * count**3 / 3.0 / SPEED
-
-
 @compiled(_nrt=False, fastmath={"contract", "reassoc", "nsz"})
-def _factorise(matrix, shift, factor):
-    """Cholesky factor of matrix + shift I, four rows at a time; False when there is none."""
+def _factorise(matrix, shift, factor, left):
+    """Cholesky factor of matrix + shift I: FOUND, or NONE when there is none, or LATE."""
+    until = end_of(left)
     n = len(matrix)
+    work = 0
     for first in range(0, n, 4):
+        work += first * first
+        if work > LOOK:
+            work = 0
+            if late(until):
+                return LATE
         last = min(first + 4, n)
         done = 0
-        if last == first + 4:  # the columns before these rows: each row of the factor is read once for all four
+        if last == first + 4:  # the columns before four rows: each row of the factor is read once for all of them
             for j in range(first):
                 a = b = c = d = 0.0
                 for k in range(j):
@@ -84,9 +86,9 @@ def _factorise(matrix, shift, factor):
                 else:
                     square = (matrix[i, i] + shift) - total
                     if not square > 0.0:
-                        return False
+                        return NONE
                     factor[i, i] = np.sqrt(square)
-    return True
+    return FOUND
 
 
 @compiled(_nrt=False, fastmath={"contract", "reassoc", "nsz"})
@@ -121,14 +123,14 @@ def _rayleigh(matrix, factor, x, steps):
 class _Prover:
     """The matrix W + Diag(y), and shifts of it that are proven."""
 
-    def __init__(self, matrix: FloatArray, y: FloatArray, roundings: float) -> None:
+    def __init__(self, matrix: FloatArray, y: FloatArray, roundings: float, context: Context | None) -> None:
         n = len(y)
         matrix[np.diag_indices(n)] = y
-        self.matrix, self.y, self.roundings = matrix, y, roundings
+        self.matrix, self.y, self.roundings, self.context = matrix, y, roundings, context
         self.sum, self.largest = math.fsum(y.tolist()), float(y.max())
         k = (n + 4) * UNIT
         self.part = (k / (1.0 - k)) / (1.0 - k / (1.0 - k))
-        self.factor = np.zeros((n, n)) if n <= SMALL else None
+        self.factor = np.zeros((n, n))
 
     def needed(self, t: float) -> float:
         """c of the theorem above for the matrix with this shift."""
@@ -136,24 +138,14 @@ class _Prover:
         return 1.01 * (self.part * trace + UNIT * (4.0 * (self.largest + abs(t)) + self.roundings))
 
     def proves(self, t: float) -> bool:
-        """The matrix with the shift t is positive semidefinite, beyond doubt."""
-        shift = t - self.needed(t)
-        if self.factor is not None:
-            return bool(_factorise(self.matrix, shift, self.factor))
-        shifted = self.matrix.copy()
-        shifted[np.diag_indices(len(self.y))] += shift
-        try:
-            linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-        except linalg.LinAlgError:
-            return False
-        return True
-
-    def bound(self, t: float) -> Shift:
-        total = self.sum + len(self.y) * t
-        return Shift(t, -0.5 * total, 4.0 * UNIT * (abs(total) + 2.0 * len(self.y) * abs(t)))
+        """The matrix with the shift t is positive semidefinite, beyond doubt; raises TimeUp."""
+        said = _factorise(self.matrix, t - self.needed(t), self.factor, time_left(self.context))
+        if said == LATE:
+            raise TimeUp
+        return bool(said == FOUND)
 
     def first(self, t: float, step: float) -> float:
-        """The first of t, t + step, t + 4 step, t + 16 step, ... that is proven (inf if none is)."""
+        """The first of t, t + step, t + 5 step, t + 21 step, ... that is proven (inf if none is)."""
         for _ in range(TRIES):
             if self.proves(t):
                 return t
@@ -163,47 +155,39 @@ class _Prover:
 
     def closer(self, t: float) -> float:
         """A proven shift next to the least one, from one that was just proven: inverse iteration names the next."""
-        assert self.factor is not None
-        x = 1.0 + 0.5 * np.modf(0.618034 * np.arange(len(self.y)))[0]
+        n = len(self.y)
+        near = (0.0 if n <= PROVEN else NEAR if n <= MANY else FAR) * self.sum / n
+        x = 1.0 + 0.5 * np.modf(0.618034 * np.arange(n))[0]
         for _ in range(CLOSER):
             least = -float(_rayleigh(self.matrix, self.factor, x, 4))  # never above what is needed
             new = least + 0.03 * (t - least) + 2.0 * self.needed(t)
-            near = NEAR * self.sum / len(x) if len(x) > PROVEN else 0.0
             if new > t - 0.1 * (t - least) or t - least <= near:
                 break
             if not self.proves(new):
-                if not self.proves(0.5 * (new + t)):
-                    break
                 new = 0.5 * (new + t)
+                if not self.proves(new):
+                    break
             t = new
         return t
 
 
-def _estimate(matrix: FloatArray, seed: FloatArray) -> float:
-    """About the smallest eigenvalue, by Lanczos; nothing depends on its being right."""
-    operator = sparse.csr_array(matrix) if np.count_nonzero(matrix) < 0.1 * matrix.size else matrix
-    try:
-        return float(eigsh(operator, 1, which="SA", v0=seed, tol=1e-3, maxiter=300, return_eigenvectors=False)[0])
-    except ArpackNoConvergence as partial:
-        return float(partial.eigenvalues[0]) if len(partial.eigenvalues) else 0.0
-    except ArpackError:
-        return 0.0
-
-
-def certified_shift(matrix: FloatArray, y: FloatArray, roundings: float = 0.0) -> Shift:
+def certified_shift(matrix: FloatArray, y: FloatArray, roundings: float = 0.0, context: Context | None = None) -> Shift:
     """The bound of the form of ``matrix`` (dense, symmetric, zero diagonal; it is overwritten) and multipliers y >= 0.
 
-    ``roundings``: the stored matrix differs from the one that is meant by that many units of 2^-53, in norm.
+    ``roundings``: the stored matrix differs from the one that is meant by that many units of 2^-53, in norm.  Without a
+    proof, for instance because time was up, the bound is -inf.
     """
-    prover = _Prover(matrix, y, roundings)
-    mean = prover.sum / len(y)
-    if mean == 0.0:  # no vector has a neighbour: the form is zero
-        return Shift(0.0, 0.0, 0.0) if not matrix.any() else Shift(math.inf, -math.inf, 0.0)
-    if prover.factor is not None:
-        t = prover.first(1e-4 * mean, 1e-3 * mean)
-        t = prover.closer(t) if t < math.inf else t
-    else:
-        t = -_estimate(matrix, np.sqrt(y) + 1e-3 * math.sqrt(mean))
-        step = 1e-6 * mean + 0.02 * abs(t)
-        t = prover.first(t + step, step)
-    return prover.bound(t) if t < math.inf else Shift(math.inf, -math.inf, 0.0)
+    n = len(y)
+    prover = _Prover(matrix, y, roundings, context)
+    mean = prover.sum / n
+    if mean == 0.0:  # no vector has a neighbour: the form is zero, or these multipliers are of no use
+        return Shift(math.inf, -math.inf, 0.0) if matrix.any() else Shift(0.0, 0.0, 0.0)
+    t = math.inf
+    with suppress(TimeUp):
+        t = prover.first(1e-5 * mean, 1e-4 * mean)
+        if t < math.inf:
+            t = prover.closer(t)
+    if t == math.inf:
+        return Shift(t, -math.inf, 0.0)
+    total = prover.sum + n * t
+    return Shift(t, -0.5 * total, 4.0 * UNIT * (abs(total) + 2.0 * n * abs(t)))

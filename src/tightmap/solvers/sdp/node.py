@@ -89,7 +89,7 @@ class Relaxation:
         self.violated = 0
         self.rounds = 0
 
-    def certify(self) -> None:
+    def certify(self, context: Context) -> None:
         """The bound of the present multipliers; kept, with them, when it is the best of this node."""
         n, k = self.vectors.shape
         matrix = self.triangles.apply(self.matrix, self.triangles.gamma)
@@ -97,7 +97,7 @@ class Relaxation:
         norms = np.zeros(n)
         vectors = self.vectors.copy()  # those at rest have run ahead of the multipliers: it goes on from its own
         mix_dense(matrix, vectors, np.empty(k), norms, SETTLE)
-        shift = certified_shift(matrix, norms, roundings)
+        shift = certified_shift(matrix, norms, roundings, context)
         gamma = math.fsum(self.triangles.gamma.tolist())
         bound = self.fixed + shift.bound - gamma
         error = shift.error + self.whole.error + 4.0 * UNIT * (abs(self.fixed) + abs(shift.bound) + gamma)

@@ -36,7 +36,7 @@ from tightmap.runtime import clock
 from tightmap.runtime.pace import SLICE
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.sdp.dual import certified_shift, seconds_needed
+from tightmap.solvers.sdp.dual import certified_shift
 from tightmap.solvers.sdp.mixing import mix, rank
 from tightmap.solvers.sdp.rounding import Rounding
 from tightmap.solvers.sdp.spins import Spins, spins_of
@@ -155,19 +155,18 @@ class SDP(Solver):
             state.sweeps += 1
             state.converged = state.gained[0] <= GAINED * 0.5 * float(state.norms.sum())
             state.gained[0] = 0.0
-        if state.context.remaining() > seconds_needed(n):
-            self._certify_root(state, spins)
+        self._certify_root(state, spins)
         self._round(state, vectors)
         state.next_bound = 2 * state.sweeps
         if state.converged or state.sweeps >= MOST:
-            if n <= self.triangles or n <= self.exact:
+            if spins.n <= max(self.triangles, self.exact):
                 self._plant(state, spins, vectors)
             else:
                 state.done = True
         return True
 
     def _certify_root(self, state: State, spins: Spins) -> None:
-        shift = certified_shift(spins.matrix.toarray(), state.norms)
+        shift = certified_shift(spins.matrix.toarray(), state.norms, context=state.context)
         if shift.bound - shift.error > state.form - state.form_error:
             state.form, state.form_error = shift.bound, shift.error
             state.bound = self._bound(state, spins, shift.bound, shift.error)
@@ -204,7 +203,7 @@ class SDP(Solver):
             short = state.best_energy - graph.quantum - spins.bound(form)
             return max(math.ldexp(short, -spins.power), 1e-300)
 
-        found = tree.step(room, state.context, split=spins.count <= self.exact)
+        found = tree.step(room, state.context, split=spins.n <= self.exact)
         if found is not None:
             whole = np.ones(spins.count, np.int8)
             whole[state.order] = found

@@ -85,7 +85,7 @@ class Tree:
         joined = work.improve(context)
         if context.remaining() <= 0.0:
             return None
-        work.certify()
+        work.certify(context)
         gain, self.before = node.bound - self.before, max(node.bound, self.before)
         lacking = room(node.bound, node.error)
         root = self.nodes == 1
