@@ -21,6 +21,7 @@ from tightmap.solvers.sdp.triangles import Triangles
 SMALL = 13  # spins, the reference included, of a node that is solved by trying all
 PROMISE = 4.0  # a round that gains g promises that later ones gain no more than this times g
 ROOT_ROUNDS = 6  # rounds at the root at least, where everything that is found is inherited
+ROOT_GAIN = 0.03  # part of the gap that a round at the root must close for another one to follow
 STALLED = 1e-4  # of the size of the bound: a smaller gain in a round is none
 
 
@@ -88,7 +89,6 @@ class Tree:
         work.certify(context)
         gain, self.before = node.bound - self.before, max(node.bound, self.before)
         lacking = room(node.bound, node.error)
-        root = self.nodes == 1
         if lacking <= 0.0:
             self._close(node)
             self.current = None
@@ -96,8 +96,14 @@ class Tree:
             if work.rounds >= ROOT_ROUNDS and (gain < STALLED * abs(node.bound) or joined == 0):
                 self._close(node)
                 self.current = None
-        elif work.rounds >= (ROOT_ROUNDS if root else 2) and lacking > PROMISE * gain:
+        elif self._hopeless(work.rounds, gain, lacking):
             for child in work.children():
                 self._push(child)
             self.current = None
         return None
+
+    def _hopeless(self, rounds: int, gain: float, lacking: float) -> bool:
+        """More rounds at this node are not worth their time: it has to be split."""
+        if self.nodes == 1:
+            return rounds >= ROOT_ROUNDS and gain < ROOT_GAIN * lacking
+        return rounds >= 2 and PROMISE * gain < lacking
