@@ -16,10 +16,10 @@ from naive import brute_force
 from problems import random_model
 from tightmap.energy.energies import energy
 from tightmap.moves.context import Context
+from tightmap.moves.spins import spins_of
 from tightmap.solvers.sdp.dual import certified_shift
 from tightmap.solvers.sdp.mixing import mix_dense
 from tightmap.solvers.sdp.node import Node, Relaxation, Whole, enumerate_all
-from tightmap.solvers.sdp.spins import spins_of
 from tightmap.solvers.sdp.triangles import PATTERNS, Triangles
 
 

@@ -1,12 +1,14 @@
-"""Tabu search on a quadratic form of spins: the inner loop of a search that changes one binary variable at a time.
+"""Single flips on a quadratic form of spins: the inner loops of searches that change one binary variable at a time.
 
     E(s) = 1/2 s^T A s,   change of E by the flip of s_i:   d_i = -2 s_i sum_j A_ij s_j
 
-    i = argmin of d_i over the spins that are not forbidden;  s_i <- -s_i, and i is forbidden for a while;
-    a forbidden flip is made all the same when it leads below the best energy
+    tabu    i = argmin of d_i over the spins that are not forbidden;  s_i <- -s_i, and i is forbidden for a while;
+            a forbidden flip is made all the same when it leads below the best energy
+    cooling i = 1, 2, ..., n, again and again;  s_i <- -s_i with probability min(1, exp(-d_i / T)), T falling evenly
 
 All d_i are kept.  A flip of i changes the sign of d_i, and d_j by -4 A_ij s_i s_j (with the new s_i) at its neighbours,
-so a step is one scan of n numbers and one row of A.
+so a step of tabu search is one scan of n numbers and one row of A, and a flip that cooling refuses, which is most of
+them, costs a nanosecond or two.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import numpy as np
 
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, end_of, late
-from tightmap.runtime.random_numbers import next_word
+from tightmap.runtime.random_numbers import next_word, uniform
 
 
 @lean
@@ -90,3 +92,35 @@ def flip_walk(
             if late(until):
                 return step + 1 - clock, idle
     return steps, idle
+
+
+@lean
+def cool(start, index, weight, n, spins, change, best, hot, cold, sweep, sweeps, random, value, tiny, left):
+    """Sweeps number ``sweep`` to ``sweeps`` over the first n spins, at temperatures from ``hot`` to ``cold``.
+
+    value = [energy now, lowest at the end of a sweep]; best changes when the latter falls.  Returns the number of the
+    next sweep: ``sweeps``, or the one before which time was up.
+    """
+    until = end_of(left)
+    work = 0
+    while sweep < sweeps:
+        temperature = hot + (cold - hot) * sweep / sweeps
+        most = 20.0 * temperature
+        work += 2 * n
+        for i in range(n):
+            d = change[i]
+            if d > most or (d > 0.0 and uniform(random) >= np.exp(-d / temperature)):
+                continue
+            flip(start, index, weight, spins, change, i)
+            value[0] += d
+            work += 2 * (start[i + 1] - start[i])
+        sweep += 1
+        if value[0] < value[1] - tiny:
+            value[1] = value[0]
+            for i in range(len(spins)):
+                best[i] = spins[i]
+        if work > LOOK:
+            work = 0
+            if late(until):
+                return sweep
+    return sweeps

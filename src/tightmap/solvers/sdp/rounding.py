@@ -7,9 +7,9 @@ import numpy as np
 from tightmap.graph.graph import FloatArray
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.spin_flips import flip_changes, flip_walk
+from tightmap.moves.spins import Spins
 from tightmap.runtime.pace import time_left
 from tightmap.runtime.random_numbers import start_state
-from tightmap.solvers.sdp.spins import Spins
 
 STEPS = 10  # flips of a search, for each spin
 WORK = 10_000_000  # numbers that a search scans at most

@@ -32,6 +32,7 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import round_and_descend
+from tightmap.moves.spins import Spins, spins_of
 from tightmap.runtime import clock
 from tightmap.runtime.pace import SLICE
 from tightmap.solvers.base import Final, Init, Progress, Solver
@@ -39,7 +40,6 @@ from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.sdp.dual import certified_shift
 from tightmap.solvers.sdp.mixing import mix, rank
 from tightmap.solvers.sdp.rounding import Rounding
-from tightmap.solvers.sdp.spins import Spins, spins_of
 from tightmap.solvers.sdp.tree import Tree
 
 LARGEST = 5000  # variables: the proof of the bound needs a dense matrix of them

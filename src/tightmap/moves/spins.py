@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +85,7 @@ class Spins:
         """There is a spin that carries the linear terms."""
         return self.count > self.n
 
-    def labels(self, spins: npt.NDArray[np.integer]) -> Labels:
+    def labels(self, spins: npt.NDArray[Any]) -> Labels:
         """Labels of the variables."""
         own = spins[: self.n]
         if self.extra:
