@@ -86,3 +86,8 @@ def test_dense_binary_models_get_the_semidefinite_bound_and_others_do_not():
     assert "sdp" not in methods(glass(30, 3)) and "sdp" not in methods(spins(40, 40))
     result = tm.solve(glass(30), time_limit=60.0)
     assert result.status is tm.Status.OPTIMAL and "sdp (" in result.note
+
+
+def test_binary_pairs_begin_with_the_population_of_spins():
+    for model in (glass(30), spins(20, 20)):
+        assert [phase.method for phase in plan(model.graph()) if phase.early] == ["tabu"]

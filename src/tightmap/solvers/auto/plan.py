@@ -10,7 +10,7 @@ tables not too large                 exact       branch and bound, which often e
 grids of few labels                  srmp        with squares, when trws rises no more: a better bound
 other tables, not too large          mplp-c      tightens the bound by clusters
 any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
-few labels in all                    annealing, tabu    single changes, first on dense graphs
+few labels in all                    annealing, tabu    single changes, first on dense graphs; tabu on binary ones
 higher order                         fusion      moves between whole labellings
 always                               admm        the nonconvex relaxation
 """
@@ -100,12 +100,16 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
+    flips = pairwise and graph.max_labels == 2 and not differences and labels <= TABU
     if labels <= ANNEAL:
-        weight, why = 1.0 if differences else 4.0, "small enough for single changes"
-        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=not differences))
+        weight, why = 1.0 if differences or flips else 4.0, "small enough for single changes"
+        early = not differences and not flips
+        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= TABU:
-        weight = 4.0 if dense else 1.0
-        search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
+        weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"
+        if flips:  # in 30 s on G14 it reached a cut of 3064, annealing one of 3063
+            weight, why = 2.0, "a population of spins"
+        search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise:
         phases.append(Phase("fusion", "moves between whole labellings", 1.0))

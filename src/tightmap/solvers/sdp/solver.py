@@ -1,6 +1,6 @@
 """sdp: the semidefinite relaxation of binary pairwise models, and branch and bound with it.
 
-    E(s) = constant + 1/2 s^T A s over spins s_i = +-1   (one spin carries the linear terms, see spins.py)
+    E(s) = constant + 1/2 s^T A s over spins s_i = +-1   (one spin carries the linear terms, see moves/spins.py)
 
     relaxation   minimise 1/2 <A, X> over X positive semidefinite with X_ii = 1, as X_ij = v_i . v_j with unit vectors:
                  v_i <- -g_i / |g_i|,  g_i = sum_j A_ij v_j                                              (mixing.py)
