@@ -16,6 +16,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fw": {"restarts": 1, "iterations": 30},
     "cqp": {"iterations": 30},
     "trbp": {"sweeps": 10},
+    "sdp": {"triangles": 12, "exact": 12, "roundings": 1},
 }
 TRIALS = {"PATIENCE": 3, "HEATING": 3}  # constants of large neighbourhood search
 

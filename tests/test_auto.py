@@ -70,3 +70,24 @@ def test_the_bound_is_better_than_that_of_the_pairwise_relaxation(model):
     assert relaxed < result.lower_bound <= result.energy
     assert result.lower_bound - relaxed > 0.05 * (result.energy - relaxed)
     assert result.energy == pytest.approx(model.energy(result.labels))
+
+
+def glass(n, labels=2):
+    """Couplings +-1 between all pairs: the linear relaxation says nothing about it."""
+    rng = np.random.default_rng(1)
+    pairs = [[i, j] for i in range(n) for j in range(i)]
+    model = tm.Model([labels] * n)
+    model.add_potts(pairs, rng.choice([-1.0, 1.0], len(pairs)))
+    return model
+
+
+def test_dense_binary_models_get_the_semidefinite_bound_and_others_do_not():
+    assert "sdp" in methods(glass(30))
+    assert "sdp" not in methods(glass(30, 3)) and "sdp" not in methods(spins(40, 40))
+    result = tm.solve(glass(30), time_limit=60.0)
+    assert result.status is tm.Status.OPTIMAL and "sdp (" in result.note
+
+
+def test_binary_pairs_begin_with_the_population_of_spins():
+    for model in (glass(30), spins(20, 20)):
+        assert [phase.method for phase in plan(model.graph()) if phase.early] == ["tabu"]

@@ -47,6 +47,7 @@ METHODS: dict[str, str] = {
     "swap": "tightmap.solvers.cuts.swap:Swap",
     "qpbo": "tightmap.solvers.cuts.qpbo:QPBOSolver",
     "fusion": "tightmap.solvers.cuts.fusion:Fusion",
+    "sdp": "tightmap.solvers.sdp.solver:SDP",
     "exact": "tightmap.solvers.exact.solver:Exact",
 }
 

@@ -82,6 +82,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fastpd": [{"order": "descending", "largest": True}],
     "qpbo": [{"reduction": "hocr", "improve": 2}],
     "fusion": [{"reduction": "hocr", "shifts": True, "random": 2}, {"settle": True}],
+    "tabu": [{"spins": False}, {}],
+    "sdp": [{"triangles": 0, "exact": 0}, {"exact": 0, "roundings": 0}],
     "exact": [{"elimination": 0}, {"degree": 0, "elimination": 0, "cores": False}],
 }  # fmt: skip
 

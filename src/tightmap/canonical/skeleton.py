@@ -132,6 +132,7 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Gra
         hard=0.0,
         hard_threshold=math.inf,
         hopeless=math.inf,
+        soft_range=0.0,
         unary_hard=None,
         params_hard=None,
     )

@@ -2,6 +2,7 @@
 
 small induced width                  exact       by eliminating variables, at once
 binary variables, pairwise           qpbo        exact when the model is submodular
+the same, dense                      sdp         the semidefinite bound, and branch and bound with it
 pairwise                             trws        the bound, and often the proof; exact on forests
 Potts and other label differences    expansion   good on images, best from where trws has got to
 higher order                         srmp        the same for any order
@@ -9,7 +10,7 @@ tables not too large                 exact       branch and bound, which often e
 grids of few labels                  srmp        with squares, when trws rises no more: a better bound
 other tables, not too large          mplp-c      tightens the bound by clusters
 any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
-few labels in all                    annealing, tabu    single changes, first on dense graphs
+few labels in all                    annealing, tabu    single changes, first on dense graphs; tabu on binary ones
 higher order                         fusion      moves between whole labellings
 always                               admm        the nonconvex relaxation
 """
@@ -31,6 +32,9 @@ PIXELS = 100_000  # labels, for srmp with the squares of a grid
 SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
 FEW = 100  # variables of a dense graph up to which the exact search has its full weight
 TABU = 10_000  # labels, for tabu search, which scans all of them at every step
+SPINS = 2000  # variables, for the semidefinite relaxation, which factorises a dense matrix of them for every bound
+ROUNDS = ((100, 400), (SPINS, 60))  # without a time limit: variables, and rounds of the same up to there
+TREE = 300  # variables up to which that goes on to branch, and is the best hope of a proof
 EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
@@ -66,6 +70,11 @@ def plan(graph: Graph) -> list[Phase]:
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
+    spins = pairwise and graph.max_labels == 2 and dense and graph.n <= SPINS
+    if spins:
+        rounds = next(most for size, most in ROUNDS if graph.n <= size)
+        weight = 12.0 if graph.n <= TREE else 4.0
+        phases.append(Phase("sdp", "binary and dense: the semidefinite bound", weight, max_iterations=rounds))
     if pairwise:
         pair = [Phase("trws", "the bound", 4.0 if differences else 1.0, max_iterations=1000)]
         if differences and graph.max_labels > 2:
@@ -78,7 +87,7 @@ def plan(graph: Graph) -> list[Phase]:
         if narrow(graph, *NARROW):
             phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
         else:
-            weight = 2.0 if dense and graph.n > FEW else 6.0
+            weight = 2.0 if spins or (dense and graph.n > FEW) else 6.0
             phases.append(Phase("exact", "tables not too large: branch and bound", weight, max_iterations=100))
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
     if small and grid_width(graph) is not None:
@@ -91,12 +100,16 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= LARGE:
         weight = 1.0 if dense or differences else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
+    flips = pairwise and graph.max_labels == 2 and not differences and labels <= TABU
     if labels <= ANNEAL:
-        weight, why = 1.0 if differences else 4.0, "small enough for single changes"
-        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=not differences))
+        weight, why = 1.0 if differences or flips else 4.0, "small enough for single changes"
+        early = not differences and not flips
+        search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= TABU:
-        weight = 4.0 if dense else 1.0
-        search.append(Phase("tabu", "small enough to scan all changes", weight, endless={"rounds": ENDLESS}))
+        weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"
+        if flips:  # in 30 s on G14 it reached a cut of 3064, annealing one of 3063
+            weight, why = 2.0, "a population of spins"
+        search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise:
         phases.append(Phase("fusion", "moves between whole labellings", 1.0))

@@ -12,7 +12,8 @@ found so far (each variable takes the label of either parent), and from a random
 
 The costs of all labels of all variables are kept up to date (moves/kept_costs.py), a step touches only the factors
 around one variable, and the choice of the next step is one scan of these costs: thousands of variables are fine, large
-images are not (use the methods made for grids).  There is no bound; ``auto`` adds it.
+images are not (use the methods made for grids).  Binary pairwise models (max-cut, QUBO) have a search of their own, of
+spins and with a population (spin_pool.py).  There is no bound; ``auto`` adds it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import next_word, start_state
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.search.spin_pool import SpinPool, suits
 
 ELITE = 12  # labellings that are kept for crossing
 WORK = 3_000_000  # about so many costs are scanned in one iteration
@@ -129,12 +131,15 @@ class Tabu(Solver):
     rounds    how often to shake before stopping
     tenure    steps for which a label that was left stays forbidden; 0 chooses by the number of variables
     strength  share of the variables that a shake draws anew
+    spins     binary pairwise models: a population instead of one walk; rounds are its children, patience and strength
+              do not apply
     """
 
     patience: int = 0
     rounds: int = 60
     tenure: int = 0
     strength: float = 0.15
+    spins: bool = True
 
     name: ClassVar[str] = "tabu"
     summary: ClassVar[str] = "iterated tabu search with kept costs; strong labellings of small or irregular models"
@@ -146,13 +151,15 @@ class Tabu(Solver):
         if not 0.0 < self.strength <= 1.0:
             raise OptionError(f"tabu: strength must be in (0, 1], got {self.strength}")
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def start(self, graph: Graph, init: Init, context: Context) -> State | SpinPool:
         labels = (init.labels if init.labels is not None else unary_argmin(graph)).astype(np.int64)
         if init.labels is None and init.relaxed is not None:
             g = graph.arrays
             labels = np.array(
                 [int(init.relaxed[g.offset[i] : g.offset[i + 1]].argmax()) for i in range(graph.n)], dtype=np.int64
             )
+        if self.spins and suits(graph):
+            return SpinPool(graph, context, labels, self._tenure(graph))
         seed = start_state(context.seed)
         state = State(
             graph,
@@ -175,18 +182,32 @@ class Tabu(Solver):
         state.best = labels.copy()
         state.idle = 0
 
-    def adopt(self, state: State, labels: Labels) -> None:
+    def _tenure(self, graph: Graph) -> int:
+        return self.tenure or max(2, min(graph.n // 4, 10 + graph.n // 100))
+
+    def adopt(self, state: State | SpinPool, labels: Labels) -> None:
         """Go on from a labelling that another method found, when it is better."""
+        if isinstance(state, SpinPool):
+            state.adopt(labels)
+            return
         value = energy(state.graph, labels)
         if value < state.champion_energy:
             state.champion, state.champion_energy = labels.copy(), value
             self._settle(state, labels)
 
-    def step(self, state: State) -> Progress:
+    def step(self, state: State | SpinPool) -> Progress:
+        if isinstance(state, SpinPool):
+            complete = state.advance()
+            return Progress(
+                labels=state.champion,
+                energy=state.champion_energy,
+                iterations=int(complete),
+                pending=not complete,
+                done=state.children > self.rounds,
+            )
         graph = state.graph
-        n = graph.n
-        tenure = self.tenure or max(2, min(n // 4, 10 + n // 100))
-        patience = self.patience or max(1000, 20 * n)
+        tenure = self._tenure(graph)
+        patience = self.patience or max(1000, 20 * graph.n)
         steps = max(1, min(patience, WORK // max(1, len(graph.arrays.unary))))
         state.left = state.left or steps
         made, state.idle = walk(
@@ -225,5 +246,5 @@ class Tabu(Solver):
             labels = np.where(rng.random(state.graph.n) < 0.5, state.elite[a][1], state.elite[b][1])
         self._settle(state, labels.astype(np.int64))
 
-    def finish(self, state: State) -> Final:
+    def finish(self, state: State | SpinPool) -> Final:
         return Final(labels=state.champion)
