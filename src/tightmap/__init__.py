@@ -19,6 +19,7 @@ _PUBLIC = {
     "Status": "tightmap.result",
     "methods": "tightmap.registry",
     "register": "tightmap.registry",
+    "register_kind": "tightmap.factors.custom",
     "solve": "tightmap.driver",
     "stationarity": "tightmap.diagnostics",
     "read": "tightmap.io",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tightmap.driver import solve as solve
     from tightmap.errors import ModelError as ModelError
     from tightmap.errors import OptionError as OptionError
+    from tightmap.factors.custom import register_kind as register_kind
     from tightmap.io import read as read
     from tightmap.io import read_labels as read_labels
     from tightmap.io import write as write
