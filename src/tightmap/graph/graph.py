@@ -68,7 +68,7 @@ class Arrays(NamedTuple):
 class PairArrays(Arrays):
     """The same of a model whose factors are all pairs, given by dense tables, Potts or label differences.
 
-    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/higher.py).
+    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/dispatch.py).
     """
 
 

@@ -323,7 +323,7 @@ class Model:
     ) -> None:
         """weights[c] * values[rank of the pattern of equal labels] on (m, k) scopes (generalised Potts).
 
-        values has one number per partition of k positions, in the order of ``tightmap.factors.pattern``.
+        values has one number per partition of k positions, in the order of ``tightmap.factors.pattern_ranks``.
         """
         from tightmap.factors.pattern import MAX_ARITY, PatternBlock, bell
 
