@@ -247,7 +247,7 @@ def dense_minmarg(g, f, pos, h, start, out, work):
 
 
 @lean
-def dense_change(g, f, pos, labels, cost, s):
+def dense_change(g, f, pos, labels, cost, now, s):
     """A table of any order: the costs of the others change by the difference of two of its lines."""
     first = g.scope_start[f]
     last = g.scope_start[f + 1] - 1

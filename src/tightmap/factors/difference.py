@@ -257,6 +257,15 @@ def _minmarg(g, f, pos, h, start, out, work):
     difference_minmarg(n, c, g.weight[f], g.kind[f] == QUADRATIC, limit, h, start[1 - pos], out, work)
 
 
+@inlined
+def _change(g, f, pos, labels, cost, now, s):
+    j = g.scope[g.scope_start[f] + 1 - pos]
+    quadratic, limit = g.kind[f] == QUADRATIC, g.params[g.param[f]]
+    row = cost[g.offset[j] : g.offset[j + 1]]
+    _add_row(g.cards[j], -g.weight[f], quadratic, limit, now, row)
+    _add_row(g.cards[j], g.weight[f], quadratic, limit, s, row)
+
+
 @lean
 def _tabulate(g, f, size, table):
     a = g.scope_start[f]
@@ -277,7 +286,7 @@ class DifferenceKind(FactorKind):
     """Both kinds: they share their kernels, which ask for the kind where it matters."""
 
     kernels = None
-    pair_kernels = Kernels(_value, _add_slice, _contract, _minmarg, _tabulate, _spread)
+    pair_kernels = Kernels(_value, _add_slice, _contract, _minmarg, _tabulate, _spread, _change)
 
     def extent(self, piece: Piece) -> tuple[FloatArray, FloatArray]:
         return np.zeros(len(piece.tables)), piece.tables[:, 0]

@@ -106,10 +106,9 @@ def factor_spreads(g):
 
 
 @lean
-def _slices_change(g, f, pos, labels, cost, s):
+def _slices_change(g, f, pos, labels, cost, now, s):
     first = g.scope_start[f]
     i = g.scope[first + pos]
-    now = labels[i]
     for p in range(first, g.scope_start[f + 1]):
         j = g.scope[p]
         if j != i:
@@ -120,14 +119,14 @@ def _slices_change(g, f, pos, labels, cost, s):
             labels[i] = now
 
 
-_change = dispatch("change", "g, f, pos, labels, cost, s", __name__, default=_slices_change)
+_change = dispatch("change", "g, f, pos, labels, cost, now, s", __name__, default=_slices_change)
 
 
 @inlined
-def change(g, f, pos, labels, cost, s):
+def change(g, f, pos, labels, cost, now, s):
     """Bring cost[offset[j] + l], the energy of label l at j given the others, up to date in what factor f adds to it,
-    when the variable at ``pos`` is about to change to label s; ``labels`` are those before."""
-    _change(g, f, pos, labels, cost, s)
+    when the variable at ``pos`` is about to change from label ``now`` to s; ``labels`` are those before."""
+    _change(g, f, pos, labels, cost, now, s)
 
 
 @lean

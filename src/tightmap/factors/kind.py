@@ -32,7 +32,7 @@ class Kernels(NamedTuple):
     minmarg: Any  # (g, f, pos, h, start, out, work)
     tabulate: Any  # (g, f, size, table)
     spread: Any  # (g, f)
-    change: Any = None  # (g, f, pos, labels, cost, s); by default two slices for every other variable
+    change: Any = None  # (g, f, pos, labels, cost, now, s); by default two slices for every other variable
 
 
 class FactorKind:

@@ -169,13 +169,12 @@ def pn_minmarg(g, f, pos, h, start, out, work):
 
 
 @lean
-def pn_change(g, f, pos, labels, cost, s):
+def pn_change(g, f, pos, labels, cost, now, s):
     """P^n-Potts: j is concerned only when all but i and j share a label, and only at that label."""
     first = g.scope_start[f]
     last = g.scope_start[f + 1]
     i = g.scope[first + pos]
     if last - first == 2:  # nobody is left to share a label
-        now = labels[i]
         j = g.scope[first + 1 - pos]
         row = cost[g.offset[j] : g.offset[j + 1]]
         pn_add_slice(g, f, 1 - pos, labels, row, -1.0)
@@ -197,7 +196,7 @@ def pn_change(g, f, pos, labels, cost, s):
                     common = -2
                     break
         if common >= 0 and common < g.cards[j]:
-            if labels[i] == common:
+            if now == common:
                 cost[g.offset[j] + common] += g.weight[f] * (g.params[g.param[f]] - g.params[g.param[f] + 1 + common])
             elif s == common:
                 cost[g.offset[j] + common] -= g.weight[f] * (g.params[g.param[f]] - g.params[g.param[f] + 1 + common])

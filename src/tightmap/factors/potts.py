@@ -79,11 +79,9 @@ def potts_add_slice(g, f, pos, labels, out, scale):
 
 
 @inlined
-def potts_change(g, f, pos, labels, cost, s):
+def potts_change(g, f, pos, labels, cost, now, s):
     """The other end is concerned at the label that was and the one that will be."""
-    a = g.scope_start[f]
-    now = labels[g.scope[a + pos]]
-    j = g.scope[a + 1 - pos]
+    j = g.scope[g.scope_start[f] + 1 - pos]
     if now < g.cards[j]:
         cost[g.offset[j] + now] += g.weight[f]
     if s < g.cards[j]:

@@ -14,6 +14,7 @@ from tightmap.runtime.compiled import lean
 @lean
 def change_label(g, labels, cost, i, s):
     """Give variable i the label s, another than it has, and bring the costs of its neighbours up to date."""
+    now = labels[i]
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        change(g, g.adj_factor[a], g.adj_pos[a], labels, cost, s)
+        change(g, g.adj_factor[a], g.adj_pos[a], labels, cost, now, s)
     labels[i] = s
