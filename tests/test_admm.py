@@ -10,14 +10,14 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
 from tightmap.energy.energies import energy, gradient, multilinear_energy
-from tightmap.factors.kernels import value, workspace
+from tightmap.factors.kernels import factor_spreads, value, workspace
 from tightmap.graph.stencil import find_stencil
 from tightmap.runtime import parallel
 from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
-from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, factor_ranges, general_state, general_sweeps
+from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, general_state, general_sweeps
 from tightmap.solvers.admm.kkt import copy_gradient, transposed
 from tightmap.solvers.admm.solver import ADMM, AdmmState
 
@@ -295,7 +295,7 @@ def test_coarse_energies_are_fine_energies():
 def test_caps_and_ranges():
     graph = small_graph(3, seed=5)
     g = graph.arrays
-    spread = factor_ranges(g)
+    spread = factor_spreads(g)
     assert (spread >= 0).all() and spread.max() > 0
     ranges = incident_ranges(g)
     high = capped(g._replace(unary=g.unary * 1e6), ranges)

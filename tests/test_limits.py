@@ -9,9 +9,8 @@ import pytest
 
 import tightmap as tm
 from problems import grid_model
-from tightmap.canonical import build as canonical
 from tightmap.energy.energies import energy
-from tightmap.factors import kernels
+from tightmap.factors import kernels, pattern
 from tightmap.factors.pattern import bell
 from tightmap.graph.graph import Kind
 from tightmap.moves.context import Context
@@ -88,7 +87,7 @@ def check_kernels(rng, model):
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2, 3), (2, 2, 2), (5, 5, 4, 6), (3, 3, 3, 3, 3), (2, 4, 3, 3, 4, 2)])
 @pytest.mark.parametrize("integral", [False, True])
 def test_patterns_agree_with_tables(monkeypatch, shape, integral):
-    monkeypatch.setattr(canonical, "EXPAND", 0)
+    monkeypatch.setattr(pattern, "EXPAND", 0)
     rng = np.random.default_rng(len(shape))
     for _ in range(4):
         check_kernels(rng, one_pattern(rng, shape, integral))

@@ -25,6 +25,7 @@ _PUBLIC = {
     "methods": "tightmap.registry",
     "prepare": "tightmap.plans",
     "register": "tightmap.registry",
+    "register_kind": "tightmap.factors.custom",
     "solve": "tightmap.driver",
     "solve_many": "tightmap.many.solve_many",
     "stationarity": "tightmap.diagnostics",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from tightmap.errors import ModelError as ModelError
     from tightmap.errors import OptionError as OptionError
     from tightmap.errors import WorkerError as WorkerError
+    from tightmap.factors.custom import register_kind as register_kind
     from tightmap.graphcut.mincut import maxflow as maxflow
     from tightmap.io import read as read
     from tightmap.io import read_labels as read_labels

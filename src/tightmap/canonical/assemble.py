@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from tightmap.canonical.recognise import Piece, Sums
-from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind, PairArrays
+from tightmap.canonical.recognise import Sums
+from tightmap.factors.kinds import PAIRS, row_of
+from tightmap.factors.piece import Piece
+from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, PairArrays
 from tightmap.runtime.compiled import lean
-
-_PAIR_KINDS = (Kind.DENSE, Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
 
@@ -59,7 +59,7 @@ def assemble(
     adj_start, adj_factor, adj_pos = _adjacency(scope_start, scope, len(cards))
     if not _is_identity(order):
         columns = {name: columns[name][order] for name in ("kind", "weight", "param", "iparam")}
-    pairs = all(piece.arity <= 2 and piece.kind in _PAIR_KINDS for piece in pieces)
+    pairs = all(piece.arity <= 2 and piece.kind in PAIRS for piece in pieces)
     arrays = (PairArrays if pairs else Arrays)(
         cards=cards.astype(np.int32),
         offset=offset,
@@ -130,17 +130,8 @@ def _finite_row_min(unary: FloatArray, offset: IntArray) -> FloatArray:
 
 def table_extent(piece: Piece) -> tuple[FloatArray, FloatArray]:
     """(m,) smallest and largest finite cost of every factor of a piece, weight included."""
-    if piece.kind == Kind.POTTS:
-        low, high = np.zeros(len(piece.scopes)), piece.weights
-    elif piece.kind in (Kind.LINEAR, Kind.QUADRATIC, Kind.SECOND_DIFFERENCE):
-        low, high = np.zeros(len(piece.scopes)), piece.weights * piece.tables[piece.table, 0]
-    else:
-        finite = np.isfinite(piece.tables)
-        none = ~finite.any(axis=1)
-        least = np.where(finite, piece.tables, np.inf).min(axis=1)
-        most = np.where(finite, piece.tables, -np.inf).max(axis=1)
-        least[none] = most[none] = 0.0
-        low, high = piece.weights * least[piece.table], piece.weights * most[piece.table]
+    least, most = row_of(piece.kind).extent(piece)
+    low, high = piece.weights * least[piece.table], piece.weights * most[piece.table]
     return np.minimum(low, high), np.maximum(low, high)
 
 
@@ -194,15 +185,8 @@ def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
     for piece in pieces:
         if total == 0.0:
             return 0.0
-        if piece.kind == Kind.SECOND_DIFFERENCE:
-            return 0.0
-        tables = _gcd_of(piece.tables) if piece.tables.shape[1] else math.inf
-        if piece.kind == Kind.POTTS or piece.kind in (Kind.LINEAR, Kind.QUADRATIC):
-            tables = (
-                min(tables, 1.0)
-                if tables in (0.0, math.inf)
-                else math.gcd(int(tables * 2**FEW_BITS), 1 << FEW_BITS) / 2**FEW_BITS
-            )
+        numbers = row_of(piece.kind).multiples(piece)
+        tables = 0.0 if numbers is None else _gcd_of(numbers)
         weights = _gcd_of(piece.weights)
         if tables == 0.0 or weights == 0.0:
             return 0.0
@@ -229,8 +213,7 @@ def _concatenate(
     at, iat = 0, 0
     for piece in pieces:
         tables, own_ints = piece.tables, piece.ints
-        if piece.kind == Kind.SECOND_DIFFERENCE:
-            assert piece.values is not None
+        if piece.values is not None:
             own_ints = np.full((len(tables), 1), at, dtype=np.int64)
             params.append(piece.values)
             hard.append(np.zeros(len(piece.values), dtype=bool))

@@ -16,23 +16,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tightmap.canonical.assemble import assemble, table_extent
+from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
-from tightmap.canonical.recognise import Piece, Sums, recognise, simple_piece, with_limits
+from tightmap.canonical.recognise import Sums, recognise
 from tightmap.canonical.units import unit_power
 from tightmap.errors import ModelError
-from tightmap.factors.block import Block
-from tightmap.factors.dense import DenseBlock
-from tightmap.factors.difference import DifferenceBlock
-from tightmap.factors.pattern import PatternBlock, pattern_ranks
-from tightmap.factors.pn_potts import PnPottsBlock
-from tightmap.factors.second_difference import SecondDifferenceBlock
-from tightmap.factors.sparse import SparseBlock
+from tightmap.factors.block import Block, Exceptions
+from tightmap.factors.piece import Piece, ascending, simple_piece
 from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
 
 if TYPE_CHECKING:
     from tightmap.model.model import Model
 
-EXPAND = 1 << 14  # a pattern table up to this size is tabulated once and shared by all its factors
 TOO_LARGE = 1 << 27  # entries of temporary dense tables beyond which a reduction is refused
 
 
@@ -47,11 +42,18 @@ class Form:
 
 def build_graph(model: Model) -> Graph:
     """The canonical form of a model."""
-    return canonical_form(model, unit_power(model)).graph
+    blocks = own_blocks(model)
+    return canonical_form(model, unit_power(model, blocks), blocks).graph
 
 
-def canonical_form(model: Model, power: int) -> Form:
+def own_blocks(model: Model) -> list[Block]:
+    """The blocks of a model, kinds from outside lowered to kinds of ours."""
+    return [own for block in model.blocks for own in lowered(block, model.cardinalities)]
+
+
+def canonical_form(model: Model, power: int, blocks: list[Block] | None = None) -> Form:
     """The canonical form of a model with costs in units of 2^-power."""
+    blocks = own_blocks(model) if blocks is None else blocks
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
     variables = np.flatnonzero(kept)
@@ -75,7 +77,7 @@ def canonical_form(model: Model, power: int) -> Form:
     infeasible = bool(np.isinf(model.constant))
     builder = _Builder(model.cardinalities, fixed, new_id, sums)
     pieces: list[Piece] = []
-    for block in model.blocks:
+    for block in blocks:
         pieces += builder.pieces(block.scaled(power) if power else block)
     if infeasible or not np.isfinite(sums.constant):
         sums.infeasible, sums.constant = True, 0.0
@@ -130,37 +132,15 @@ class _Builder:
 
     def _plain(self, block: Block, rows: IntArray) -> list[Piece]:
         scopes, weights = block.scopes, block.weights
-        everything = len(rows) == len(weights)
-        if not everything:
+        if len(rows) < len(weights):
             scopes, weights = scopes[rows], weights[rows]
         if not self.same_ids:
             scopes = self.new_id[scopes]
-        if isinstance(block, DenseBlock):
-            index = block.index if everything else block.index[rows]
-            return self._sorted_tables(scopes, block.tables, index, weights)
-        if isinstance(block, SecondDifferenceBlock):
-            return [self._second_difference(block, scopes, weights)]
-        if isinstance(block, PatternBlock):
-            return self._patterns(block, scopes, weights)
-        if isinstance(block, SparseBlock):
-            return self._sparse(scopes, block.entries, block.values, float(block.default), tuple(block.shape), weights)
-        if not _ascending(scopes):
-            scopes = np.sort(scopes, axis=1)
-        if isinstance(block, PnPottsBlock):
-            labels = self.cards[block.scopes[rows]].min(axis=1)
-            return [
-                simple_piece(Kind.PN_POTTS, scopes[labels == s], weights[labels == s], block.costs[: 1 + s])
-                for s in np.unique(labels)
-            ]
-        if isinstance(block, DifferenceBlock):
-            # a limit that no difference reaches becomes a finite one, so that no kernel forms 0 * inf
-            widest = (self.cards[block.scopes[rows]].max(axis=1) - 1.0) ** block.power
-            return [with_limits(block.kind, scopes, weights, np.minimum(block.limits[rows], widest))]
-        return [simple_piece(block.kind, scopes, weights)]
+        return block.pieces(rows, scopes, weights, self)
 
-    def _sorted_tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
+    def tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
         """Dense tables with their axes permuted so that every scope is ascending."""
-        if _ascending(scopes):
+        if ascending(scopes):
             return recognise(scopes, tables, index, weights, self.sums)
         out: list[Piece] = []
         orders, group = np.unique(np.argsort(scopes, axis=1), axis=0, return_inverse=True)
@@ -172,43 +152,7 @@ class _Builder:
             out += recognise(scopes[mine][:, order], turned, own.reshape(-1).astype(np.int64), weights[mine], self.sums)
         return out
 
-    def _second_difference(self, block: SecondDifferenceBlock, scopes: IntArray, weights: FloatArray) -> Piece:
-        swap = scopes[:, 0] > scopes[:, 2]
-        scopes = np.where(swap[:, None], scopes[:, ::-1], scopes)
-        values = block.values[np.repeat(self.new_id >= 0, self.cards)]
-        limit = min(float(block.limit), 4.0 * float(np.abs(values).max(initial=0.0)) + 1.0)
-        piece = simple_piece(Kind.SECOND_DIFFERENCE, np.ascontiguousarray(scopes), weights, [limit])
-        piece.values = values
-        return piece
-
-    def _patterns(self, block: PatternBlock, scopes: IntArray, weights: FloatArray) -> list[Piece]:
-        out: list[Piece] = []
-        k = block.arity
-        cards = self.cards[self._original(scopes)]
-        small = np.prod(cards.astype(np.float64), axis=1) <= EXPAND
-        for shape in np.unique(cards[small], axis=0):
-            mine = np.flatnonzero(small & (cards == shape).all(axis=1))
-            every = np.indices(tuple(shape)).reshape(k, -1).T
-            table = block.values[pattern_ranks(every)].reshape((1, *shape))
-            out += self._sorted_tables(scopes[mine], table, np.zeros(len(mine), dtype=np.int64), weights[mine])
-        large = np.flatnonzero(~small)
-        if len(large):
-            orders, group = np.unique(np.argsort(scopes[large], axis=1), axis=0, return_inverse=True)
-            strings = growth_strings(k)
-            for q, order in enumerate(orders):
-                mine = large[group.reshape(-1) == q]
-                # position p of the sorted scope is position order[p] of the user's
-                own = np.empty_like(strings)
-                own[:, order] = strings
-                values = block.values[pattern_ranks(own)]
-                out.append(simple_piece(Kind.PATTERN, scopes[mine][:, order], weights[mine], values))
-        return out
-
-    def _original(self, scopes: IntArray) -> IntArray:
-        """The user's variables of canonical scopes."""
-        return np.flatnonzero(self.new_id >= 0)[scopes]
-
-    def _sparse(
+    def exceptions(
         self,
         scopes: IntArray,
         entries: IntArray,
@@ -220,7 +164,7 @@ class _Builder:
         if float(np.prod(np.asarray(shape, dtype=np.float64))) <= 64:  # as small as its own list of exceptions
             table = np.full((1, *shape), default)
             table[(0, *entries.T)] = values
-            return self._sorted_tables(scopes, table, np.zeros(len(scopes), dtype=np.int64), weights)
+            return self.tables(scopes, table, np.zeros(len(scopes), dtype=np.int64), weights)
         out: list[Piece] = []
         orders, group = np.unique(np.argsort(scopes, axis=1), axis=0, return_inverse=True)
         for q, order in enumerate(orders):
@@ -260,8 +204,9 @@ class _Builder:
                 if not before:
                     free.append(p)
                 axis.append((False, free.index(before[0]) if before else len(free) - 1))
-            if isinstance(block, SparseBlock | PnPottsBlock):
-                out += self._reduced_sparse(block, mine, free, axis)
+            found = block.exceptions(int(mine[0]), shape)
+            if found is not None:
+                out += self._reduced_exceptions(block, mine, found, free, axis)
                 continue
             if float(np.prod(np.asarray(shape, dtype=np.float64))) * len(mine) > TOO_LARGE:
                 raise ModelError(f"{len(mine)} factors of shape {shape} with fixed or repeated variables are too large")
@@ -272,15 +217,12 @@ class _Builder:
             out += self._route(self.new_id[scope[:, free]], small)
         return out
 
-    def _reduced_sparse(self, block: Block, rows: IntArray, free: list[int], axis: list) -> list[Piece]:
+    def _reduced_exceptions(
+        self, block: Block, rows: IntArray, found: Exceptions, free: list[int], axis: list
+    ) -> list[Piece]:
+        """Rows that share a list of exceptions, those that fit to what is fixed and repeated."""
         shape = tuple(int(c) for c in self.cards[block.scopes[rows[0]]])
-        if isinstance(block, SparseBlock):
-            entries, values, default = block.entries, block.values, float(block.default)
-        else:
-            assert isinstance(block, PnPottsBlock)
-            labels = min(shape)
-            entries = np.repeat(np.arange(labels)[:, None], len(shape), axis=1)
-            values, default = block.costs[1 : 1 + labels], float(block.costs[0])
+        entries, values, default = found
         fits = np.ones(len(entries), dtype=bool)
         for p, (is_fixed, value) in enumerate(axis):
             fits &= entries[:, p] == (value if is_fixed else entries[:, free[value]])
@@ -288,7 +230,7 @@ class _Builder:
         left = tuple(shape[f] for f in free)
         scopes, weights = self.new_id[block.scopes[rows][:, free]], block.weights[rows]
         if len(free) >= 2:
-            return self._sparse(scopes, entries, values, default, left, weights)
+            return self.exceptions(scopes, entries, values, default, left, weights)
         table = np.full(left, default)
         if free:
             table[tuple(entries.T)] = values
@@ -304,17 +246,5 @@ class _Builder:
             self.sums.add_unaries(scopes[:, 0], tables)
         else:
             index = np.arange(len(scopes), dtype=np.int64)
-            return self._sorted_tables(scopes, np.ascontiguousarray(tables), index, np.ones(len(scopes)))
+            return self.tables(scopes, np.ascontiguousarray(tables), index, np.ones(len(scopes)))
         return []
-
-
-def _ascending(scopes: IntArray) -> bool:
-    return all(bool((scopes[:, p] <= scopes[:, p + 1]).all()) for p in range(scopes.shape[1] - 1))
-
-
-def growth_strings(k: int) -> IntArray:
-    """(Bell(k), k) all restricted growth strings in lexicographic order."""
-    strings = [[0]]
-    for _ in range(k - 1):
-        strings = [s + [g] for s in strings for g in range(max(s) + 2)]
-    return np.array(strings, dtype=np.int64)

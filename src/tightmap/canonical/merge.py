@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.canonical.recognise import Piece, Sums, recognise
-from tightmap.factors.pattern import pattern_ranks
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.canonical.recognise import Sums, recognise
+from tightmap.factors.kinds import row_of
+from tightmap.factors.piece import Piece
+from tightmap.graph.graph import IntArray, Kind
 
 MERGE_ENTRIES = 20_000_000  # dense entries that merging may create in all
 
@@ -36,44 +37,6 @@ def has_repeats(keys: IntArray) -> bool:
     # a few sorted runs, as the rows and columns of a grid are, only need merging
     ordered = np.sort(keys, kind="stable" if runs < 64 else "quicksort")
     return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def piece_dense(piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
-    """(len(rows), *shape) tables of some rows of a piece, all with these label counts."""
-    k = len(shape)
-    w = piece.weights[rows].reshape((-1,) + (1,) * k)
-    params = piece.tables[piece.table[rows]]
-    if piece.kind == Kind.DENSE:
-        table = params.reshape((len(rows), *shape))
-        with np.errstate(invalid="ignore"):
-            return np.where(np.isinf(table), np.inf, w * table)
-    grid = np.indices(shape)
-    if piece.kind == Kind.POTTS:
-        return w * (grid[0] != grid[1])
-    if piece.kind in (Kind.LINEAR, Kind.QUADRATIC):
-        gap = np.abs(grid[0] - grid[1]).astype(np.float64) ** (1 if piece.kind == Kind.LINEAR else 2)
-        return w * np.minimum(gap, params[:, 0][:, None, None])
-    if piece.kind == Kind.PN_POTTS:
-        agree = (grid == grid[0]).all(axis=0)
-        return w * np.where(agree, params[:, np.where(agree, 1 + grid[0], 0)], params[:, 0].reshape(w.shape))
-    if piece.kind == Kind.PATTERN:
-        ranks = pattern_ranks(grid.reshape(k, -1).T).reshape(shape)
-        return w * params[:, ranks]
-    if piece.kind == Kind.SPARSE:
-        out = np.empty((len(rows), *shape))
-        for r, t in enumerate(piece.table[rows]):
-            flat = np.full(int(np.prod(shape)), piece.tables[t, 0])
-            count = int(piece.ints[t, 0])
-            flat[piece.ints[t, 1 : 1 + count]] = piece.tables[t, 1 : 1 + count]
-            out[r] = np.where(np.isinf(flat), np.inf, piece.weights[rows[r]] * flat).reshape(shape)
-        return out
-    assert piece.values is not None
-    parts = []
-    for p in range(3):
-        v = piece.values[offset[piece.scopes[rows, p]][:, None] + np.arange(shape[p])]
-        parts.append(v.reshape((len(rows),) + tuple(shape[p] if q == p else 1 for q in range(3))))
-    bend = np.abs(parts[0] - 2.0 * parts[1] + parts[2])
-    return w * np.minimum(bend, params[:, 0].reshape(w.shape))
 
 
 def merge_duplicates(pieces: list[Piece], cards: IntArray, sums: Sums) -> list[Piece]:
@@ -110,7 +73,7 @@ def _merge_arity(pieces: list[Piece], cards: IntArray, sums: Sums) -> list[Piece
     pieces = _sum_potts(pieces, n)
     if [p.kind for p in pieces] == [Kind.POTTS]:
         return pieces
-    sets = [np.sort(p.scopes, axis=1) if p.kind == Kind.SECOND_DIFFERENCE else p.scopes for p in pieces]
+    sets = [p.scopes if row_of(p.kind).ascending else np.sort(p.scopes, axis=1) for p in pieces]
     keys = scope_keys(np.concatenate(sets), n)
     if not has_repeats(keys):
         return pieces
@@ -156,15 +119,14 @@ def _add_tables(parts: list[tuple[Piece, IntArray, IntArray, IntArray]], cards: 
             mine = np.flatnonzero(where >= 0)
             if not len(mine):
                 continue
-            tables = piece_dense(
-                piece, rows[mine], tuple(int(c) for c in cards[piece.scopes[rows[mine[0]]]]), sums.offset
-            )
-            if piece.kind == Kind.SECOND_DIFFERENCE:
+            own = tuple(int(c) for c in cards[piece.scopes[rows[mine[0]]]])
+            tables = row_of(piece.kind).dense(piece, rows[mine], own, sums.offset)
+            if row_of(piece.kind).ascending:
+                np.add.at(total, where[mine], tables)
+            else:
                 for r, scope in enumerate(piece.scopes[rows[mine]]):
                     # its scope is in the order of roles; its table has to follow the sorted one
                     total[where[mine[r]]] += tables[r].transpose(np.argsort(scope))
-            else:
-                np.add.at(total, where[mine], tables)
         index = np.arange(len(chosen), dtype=np.int64)
         out += recognise(scopes[chosen], total, index, np.ones(len(chosen)), sums)
     return out

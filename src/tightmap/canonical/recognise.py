@@ -13,32 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.factors.piece import Piece, simple_piece, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 ROUNDING = 1e-13  # relative deviation up to which a table counts as the structure it looks like
 CHUNK = 4_000_000  # table entries looked at in one go
-
-
-@dataclass
-class Piece:
-    """Factors of one kind and arity on sorted scopes of canonical variables; row c uses tables[table[c]]."""
-
-    kind: Kind
-    scopes: IntArray
-    weights: FloatArray
-    table: IntArray
-    tables: FloatArray  # (t, P) parameters as in graph.Kind
-    ints: IntArray  # (t, Q)
-    values: FloatArray | None = None  # the per-label values of second differences
-
-    @property
-    def arity(self) -> int:
-        return int(self.scopes.shape[1])
-
-    def take(self, rows: npt.NDArray) -> Piece:
-        return Piece(
-            self.kind, self.scopes[rows], self.weights[rows], self.table[rows], self.tables, self.ints, self.values
-        )
 
 
 @dataclass
@@ -61,20 +40,6 @@ class Sums:
             self.unary = self.unary.copy()
             self.owned = True
         np.add.at(self.unary, self.offset[variables][:, None] + np.arange(costs.shape[1]), costs)
-
-
-def simple_piece(kind: Kind, scopes: IntArray, weights: FloatArray, params: npt.ArrayLike = ()) -> Piece:
-    """A piece whose rows all share one parameter vector."""
-    table = np.asarray(params, dtype=np.float64).reshape(1, -1)
-    none = np.zeros((1, 0), dtype=np.int64)
-    return Piece(kind, scopes, weights, np.zeros(len(scopes), dtype=np.int64), table, none)
-
-
-def with_limits(kind: Kind, scopes: IntArray, weights: FloatArray, limits: FloatArray) -> Piece:
-    """A truncated difference with a limit per row; equal limits are stored once."""
-    distinct, table = np.unique(limits, return_inverse=True)
-    none = np.zeros((len(distinct), 0), dtype=np.int64)
-    return Piece(kind, scopes, weights, table.astype(np.int64).reshape(-1), distinct[:, None], none)
 
 
 def recognise(scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray, sums: Sums) -> list[Piece]:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tightmap.canonical.assemble import assemble, common_quantum, in_order
-from tightmap.canonical.build import Form, build_graph, canonical_form
-from tightmap.canonical.recognise import Piece
+from tightmap.canonical.build import Form, build_graph, canonical_form, own_blocks
 from tightmap.canonical.units import unit_power
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
+from tightmap.factors.piece import Piece
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
@@ -51,8 +51,9 @@ class Skeleton:
 
     def __init__(self, model: Model) -> None:
         self._blocks = list(model.blocks)
-        self._power = unit_power(model)
-        form = canonical_form(model, self._power)
+        blocks = own_blocks(model)
+        self._power = unit_power(model, blocks)
+        form = canonical_form(model, self._power, blocks)
         self.first = form.graph
         free = bool((form.graph.fixed < 0).all())
         self._usable = free and self._power == 0 and not form.sums.added and not form.sums.infeasible
@@ -65,7 +66,7 @@ class Skeleton:
         same = all(a is b for a, b in zip(self._blocks, model.blocks, strict=True))
         frame = self._as_given if same else self._weighted_frame(model)
         weights = None if same else np.concatenate([block.weights for block in model.blocks])
-        if not self._usable or frame is None or unit_power(model) != 0 or np.isinf(model.constant):
+        if not self._usable or frame is None or unit_power(model, own_blocks(model)) != 0 or np.isinf(model.constant):
             return build_graph(model)
         if weights is not None and not weights.all():
             return build_graph(model)

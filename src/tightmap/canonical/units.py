@@ -10,11 +10,13 @@ keep their own unit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from tightmap.factors.block import Block
     from tightmap.graph.graph import FloatArray
     from tightmap.model.model import Model
 
@@ -24,9 +26,9 @@ MOST = 1.7e308  # the largest cost there is, about
 SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
 
 
-def unit_power(model: Model) -> int:
-    """The power of two by which the costs of a model are multiplied; mostly 0."""
-    sizes = [block.sizes(_every(len(block))) for block in model.blocks]
+def unit_power(model: Model, blocks: Sequence[Block]) -> int:
+    """The power of two by which the costs of a model, whose factors are in these blocks, are multiplied; mostly 0."""
+    sizes = [block.sizes(_every(len(block))) for block in blocks]
     unaries = model.given_unaries
     largest = 0.0
     if unaries is not None and len(unaries):
@@ -42,7 +44,7 @@ def unit_power(model: Model) -> int:
     # rare huge costs beside tiny ones: the sum of all of them has to stay finite
     if unaries is not None:
         largest = max(largest, float(np.abs(unaries).max(initial=0.0, where=np.isfinite(unaries))))
-    for block in model.blocks:
+    for block in blocks:
         largest = max(largest, float(block.sizes(slice(None)).max(initial=0.0)))
     terms = model.num_variables + model.num_factors + 1
     room = math.frexp(SAFE)[1] - math.frexp(min(largest, MOST))[1] - terms.bit_length()

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT, Certified, certify
-from tightmap.factors.difference import difference_value
-from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, contract, load_unary, minimum, value, workspace
+from tightmap.factors.kernels import contract, load_unary, minimum, value, workspace
+from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled, lean
@@ -49,18 +49,10 @@ def labelling_energy(g, labels):
     )  # fmt: skip
     for f in range(len(kind)):
         a = scope_start[f]
-        if scope_start[f + 1] - a == 2 and kind[f] <= QUADRATIC:
-            # the common kinds in place: calling ``value`` with all arrays costs ten times the work
-            i = scope[a]
+        if scope_start[f + 1] - a == 2 and is_plain(kind[f]):
+            # plain pairs in place: calling ``value`` with all arrays costs ten times the work
             j = scope[a + 1]
-            s = labels[i]
-            t = labels[j]
-            if kind[f] == POTTS:
-                rest += weight[f] if s != t else 0.0
-            elif kind[f] == DENSE:
-                rest += weight[f] * params[param[f] + s * cards[j] + t]
-            else:
-                rest += weight[f] * difference_value(kind[f] == QUADRATIC, params[param[f]], s, t)
+            rest += plain_cost(kind[f], weight[f], params, param[f], cards[j], labels[scope[a]], labels[j])
         else:
             rest += value(g, f, labels)
     return unary + rest

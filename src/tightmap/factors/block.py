@@ -15,9 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.factors.piece import Form, Piece, simple_piece, sorted_scopes
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
+
+Exceptions = tuple[IntArray, FloatArray, float]  # (K, k) label vectors, (K,) their costs, the cost of all others
 
 
 def weighted(weights: FloatArray, values: FloatArray) -> FloatArray:
@@ -35,7 +38,8 @@ class Block(ABC):
     scopes: IntArray
     weights: FloatArray
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[Kind]  # what it becomes in the canonical form, unless that recognises something simpler
+    name: ClassVar[str]  # what files call it
 
     per_row: ClassVar[tuple[str, ...]] = ()  # parameters with one entry per factor
     costs_in: ClassVar[tuple[str, ...]] = ()  # parameters that the cost of a factor is proportional to
@@ -83,6 +87,14 @@ class Block(ABC):
     @abstractmethod
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
         """(len(rows), *shape) tables of some rows whose scopes all have these label counts."""
+
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        """Some rows in canonical form, on the canonical variables ``scopes``, all free and different."""
+        return [simple_piece(self.kind, sorted_scopes(scopes), weights)]
+
+    def exceptions(self, row: int, shape: tuple[int, ...]) -> Exceptions | None:
+        """A row as a default cost and a list of exceptions, where that is shorter than a table; weight left out."""
+        return None
 
     @property
     @abstractmethod

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.block import Block, weighted
+from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
+from tightmap.factors.piece import Form, Piece
 from tightmap.graph.graph import FloatArray, IntArray, Kind
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import compiled, inlined, lean
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,7 @@ class DenseBlock(Block):
     index: IntArray
 
     kind: ClassVar[Kind] = Kind.DENSE
+    name: ClassVar[str] = Kind.DENSE.name
     per_row: ClassVar[tuple[str, ...]] = ("index",)
     costs_in: ClassVar[tuple[str, ...]] = ("tables",)
 
@@ -47,6 +50,10 @@ class DenseBlock(Block):
         w = self.weights[rows].reshape((-1,) + (1,) * self.arity)
         return weighted(w, self.tables[self.index[rows]])
 
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        index = self.index if len(rows) == len(self) else self.index[rows]
+        return form.tables(scopes, self.tables, index, weights)
+
     @property
     def parameters(self) -> dict[str, npt.NDArray]:
         return {"tables": self.tables, "index": self.index}
@@ -68,6 +75,18 @@ def dense_key(g, f, labels):
     return key
 
 
+@inlined
+def pair_value(g, f, labels):
+    a = g.scope_start[f]
+    i, j = g.scope[a], g.scope[a + 1]
+    return g.weight[f] * g.params[g.param[f] + labels[i] * g.cards[j] + labels[j]]
+
+
+@lean
+def dense_value(g, f, labels):
+    return g.weight[f] * g.params[g.param[f] + dense_key(g, f, labels)]
+
+
 @lean
 def pair_add_slice(g, f, pos, labels, out, scale):
     a = g.scope_start[f]
@@ -85,7 +104,7 @@ def pair_add_slice(g, f, pos, labels, out, scale):
 
 
 @compiled(_nrt=False, fastmath={"reassoc", "contract", "nsz"})
-def pair_contract(g, f, pos, x, at, out):
+def _pair_contract(g, f, pos, x, at, out):
     """The vector of the other position is x[at:]."""
     a = g.scope_start[f]
     c, n = g.cards[g.scope[a + 1 - pos]], g.cards[g.scope[a + pos]]
@@ -104,9 +123,14 @@ def pair_contract(g, f, pos, x, at, out):
                 out[s] += v * table[t * n + s]
 
 
+@inlined
+def pair_contract(g, f, pos, x, start, out, work):
+    _pair_contract(g, f, pos, x, start[1 - pos], out)
+
+
 @lean
-def pair_minmarg(g, f, pos, h, at, out):
-    """Min-plus twin of pair_contract; overwrites out."""
+def _pair_minmarg(g, f, pos, h, at, out):
+    """Min-plus twin of _pair_contract; overwrites out."""
     a = g.scope_start[f]
     c, n = g.cards[g.scope[a + 1 - pos]], g.cards[g.scope[a + pos]]
     w = g.weight[f]
@@ -125,6 +149,11 @@ def pair_minmarg(g, f, pos, h, at, out):
             for s in range(n):
                 u = w * table[t * n + s] + h[at + t]
                 out[s] = u if u < out[s] else out[s]
+
+
+@inlined
+def pair_minmarg(g, f, pos, h, start, out, work):
+    _pair_minmarg(g, f, pos, h, start[1 - pos], out)
 
 
 @lean
@@ -224,3 +253,85 @@ def dense_minmarg(g, f, pos, h, start, out, work):
             work[r] = best
     for s in range(size):
         out[s] = work[s]
+
+
+@lean
+def dense_change(g, f, pos, labels, cost, now, s):
+    """A table of any order: the costs of the others change by the difference of two of its lines."""
+    first = g.scope_start[f]
+    last = g.scope_start[f + 1] - 1
+    base = g.param[f]
+    stride = 1
+    own = 1
+    for p in range(last, first - 1, -1):
+        if p - first == pos:
+            own = stride
+        base += stride * labels[g.scope[p]]
+        stride *= g.cards[g.scope[p]]
+    jump = own * (s - labels[g.scope[first + pos]])
+    w = g.weight[f]
+    stride = 1
+    for p in range(last, first - 1, -1):
+        j = g.scope[p]
+        c = g.cards[j]
+        if p - first != pos:
+            old = base - stride * labels[j]
+            o = g.offset[j]
+            for l in range(c):
+                cost[o + l] += w * (g.params[old + jump] - g.params[old])
+                old += stride
+        stride *= c
+
+
+@inlined
+def dense_tabulate(g, f, size, table):
+    w = g.weight[f]
+    t = g.param[f]
+    for x in range(size):
+        table[x] = w * g.params[t + x]
+
+
+@lean
+def largest_gap(params, begin, end):
+    """max - min of params[begin:end]."""
+    low = high = params[begin]
+    for x in range(begin + 1, end):
+        low, high = min(low, params[x]), max(high, params[x])
+    return high - low
+
+
+@lean
+def dense_spread(g, f):
+    size = 1
+    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+        size *= g.cards[g.scope[p]]
+    return abs(g.weight[f]) * largest_gap(g.params, g.param[f], g.param[f] + size)
+
+
+class DenseKind(FactorKind):
+    kind = Kind.DENSE
+    block = DenseBlock
+    words = "dense"
+    kernels = Kernels(
+        dense_value, dense_add_slice, dense_contract, dense_minmarg, dense_tabulate, dense_spread, dense_change
+    )
+    pair_kernels = Kernels(
+        pair_value, pair_add_slice, pair_contract, pair_minmarg, dense_tabulate, dense_spread, dense_change
+    )
+
+    def dense(self, piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
+        table = piece.tables[piece.table[rows]].reshape((len(rows), *shape))
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isinf(table), np.inf, piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * table)
+
+    def scratch(self, arity: int, labels: int, entries: int) -> int:
+        return entries
+
+    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+        return 2e-9 * sizes.entries[rows]
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        model.add_indexed_factors(scopes, get("tables", "f", scopes.shape[1] + 1), get("index", "iu", 1), weights)
+
+
+KIND = DenseKind()

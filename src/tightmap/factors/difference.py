@@ -7,14 +7,18 @@ absolute difference and a lower envelope of parabolas for the squared one; all O
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.block import Block, label_grid
+from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
+from tightmap.factors.piece import Form, Piece, sorted_scopes, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
-from tightmap.runtime.compiled import lean
+from tightmap.runtime.compiled import inlined, lean
+
+LINEAR, QUADRATIC = int(Kind.LINEAR), int(Kind.QUADRATIC)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,11 @@ class DifferenceBlock(Block):
         gap = np.abs(a - b).astype(np.float64) ** self.power
         return self.weights[rows][:, None, None] * np.minimum(gap, self.limits[rows][:, None, None])
 
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        # a limit that no difference reaches becomes a finite one, so that no kernel forms 0 * inf
+        widest = (form.cards[self.scopes[rows]].max(axis=1) - 1.0) ** self.power
+        return [with_limits(self.kind, sorted_scopes(scopes), weights, np.minimum(self.limits[rows], widest))]
+
     @property
     def parameters(self) -> dict[str, npt.NDArray]:
         return {"limits": self.limits}
@@ -43,12 +52,14 @@ class DifferenceBlock(Block):
 @dataclass(frozen=True, eq=False)
 class LinearBlock(DifferenceBlock):
     kind: ClassVar[Kind] = Kind.LINEAR
+    name: ClassVar[str] = Kind.LINEAR.name
     power: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticBlock(DifferenceBlock):
     kind: ClassVar[Kind] = Kind.QUADRATIC
+    name: ClassVar[str] = Kind.QUADRATIC.name
     power: ClassVar[int] = 2
 
 
@@ -60,8 +71,15 @@ def difference_value(quadratic, limit, a, b):
     return d if d < limit else limit
 
 
+@inlined
+def _value(g, f, labels):
+    a = g.scope_start[f]
+    s, t = labels[g.scope[a]], labels[g.scope[a + 1]]
+    return g.weight[f] * difference_value(g.kind[f] == QUADRATIC, g.params[g.param[f]], s, t)
+
+
 @lean
-def difference_add_slice(n, w, quadratic, limit, label, out):
+def _add_row(n, w, quadratic, limit, label, out):
     for s in range(n):
         out[s] += w * difference_value(quadratic, limit, s, label)
 
@@ -211,3 +229,99 @@ def _parabolas(n, c, w, h, start, out, work):
             q += 1
         d = s - work[q]
         out[s] = h[start + int(work[q])] + w * d * d
+
+
+# ---------------------------------------------------------------------------------------------- as kernels of factors
+
+
+@inlined
+def _add_slice(g, f, pos, labels, out, scale):
+    a = g.scope_start[f]
+    n, other = g.cards[g.scope[a + pos]], labels[g.scope[a + 1 - pos]]
+    _add_row(n, scale * g.weight[f], g.kind[f] == QUADRATIC, g.params[g.param[f]], other, out)
+
+
+@inlined
+def _contract(g, f, pos, x, start, out, work):
+    a = g.scope_start[f]
+    n, c = g.cards[g.scope[a + pos]], g.cards[g.scope[a + 1 - pos]]
+    limit = g.params[g.param[f]]
+    difference_contract(n, c, g.weight[f], g.kind[f] == QUADRATIC, limit, x, start[1 - pos], out, work)
+
+
+@inlined
+def _minmarg(g, f, pos, h, start, out, work):
+    a = g.scope_start[f]
+    n, c = g.cards[g.scope[a + pos]], g.cards[g.scope[a + 1 - pos]]
+    limit = g.params[g.param[f]]
+    difference_minmarg(n, c, g.weight[f], g.kind[f] == QUADRATIC, limit, h, start[1 - pos], out, work)
+
+
+@inlined
+def _change(g, f, pos, labels, cost, now, s):
+    j = g.scope[g.scope_start[f] + 1 - pos]
+    quadratic, limit = g.kind[f] == QUADRATIC, g.params[g.param[f]]
+    row = cost[g.offset[j] : g.offset[j + 1]]
+    _add_row(g.cards[j], -g.weight[f], quadratic, limit, now, row)
+    _add_row(g.cards[j], g.weight[f], quadratic, limit, s, row)
+
+
+@lean
+def _tabulate(g, f, size, table):
+    a = g.scope_start[f]
+    c = g.cards[g.scope[a + 1]]
+    for s in range(g.cards[g.scope[a]]):
+        for r in range(c):
+            table[s * c + r] = g.weight[f] * difference_value(g.kind[f] == QUADRATIC, g.params[g.param[f]], s, r)
+
+
+@lean
+def _spread(g, f):
+    a = g.scope_start[f]
+    reach = float(max(g.cards[g.scope[a]], g.cards[g.scope[a + 1]]) - 1)
+    return abs(g.weight[f]) * min(g.params[g.param[f]], reach * reach if g.kind[f] == QUADRATIC else reach)
+
+
+class DifferenceKind(FactorKind):
+    """Both kinds: they share their kernels, which ask for the kind where it matters."""
+
+    kernels = None
+    pair_kernels = Kernels(_value, _add_slice, _contract, _minmarg, _tabulate, _spread, _change)
+
+    def extent(self, piece: Piece) -> tuple[FloatArray, FloatArray]:
+        return np.zeros(len(piece.tables)), piece.tables[:, 0]
+
+    def multiples(self, piece: Piece) -> FloatArray:
+        return np.append(piece.tables.reshape(-1), 1.0)
+
+    def dense(self, piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
+        a, b = label_grid(shape)
+        gap = np.abs(a - b).astype(np.float64) ** (2 if self.kind == Kind.QUADRATIC else 1)
+        limits = piece.tables[piece.table[rows], 0]
+        return piece.weights[rows][:, None, None] * np.minimum(gap, limits[:, None, None])
+
+    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+        concave = (sizes.g.weight[rows] < 0.0) & (not contraction)
+        return np.where(concave, 1.5e-9 * sizes.entries[rows], super().seconds(sizes, rows, contraction))
+
+
+class LinearKind(DifferenceKind):
+    kind = Kind.LINEAR
+    block = LinearBlock
+    words = "truncated linear"
+    metric = True
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        model.add_truncated_linear(scopes, weights, get("limits", "f", 1))
+
+
+class QuadraticKind(DifferenceKind):
+    kind = Kind.QUADRATIC
+    block = QuadraticBlock
+    words = "truncated quadratic"
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        model.add_truncated_quadratic(scopes, weights, get("limits", "f", 1))
+
+
+LINEAR_KIND, QUADRATIC_KIND = LinearKind(), QuadraticKind()

@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.factors.pattern import COMPLETIONS
-from tightmap.factors.pattern_kernels import MERGERS
-from tightmap.graph.graph import FloatArray, Graph, Kind
+from tightmap.factors.kind import Sizes
+from tightmap.factors.kinds import row_of, rows_by_kind
+from tightmap.graph.graph import FloatArray, Graph
 
 MOST = 0.4  # seconds that one operation may take
 LARGE = 1e8  # entries of a table up to which nothing takes that long
@@ -33,20 +33,10 @@ def operation_seconds(graph: Graph, contraction: bool) -> FloatArray:
     g = graph.arrays
     entries, arity = _sizes(graph)
     labels = np.maximum.reduceat(g.cards[g.scope], g.scope_start[:-1]).astype(np.float64)
-    seconds = 2e-9 * arity * labels  # what structured factors take
-    dense = g.kind == Kind.DENSE
-    seconds[dense] = 2e-9 * entries[dense]
-    bends = g.kind == Kind.SECOND_DIFFERENCE
-    seconds[bends] = 0.3e-9 * entries[bends]
-    if not contraction:
-        concave = (g.weight < 0.0) & np.isin(g.kind, (Kind.LINEAR, Kind.QUADRATIC, Kind.SECOND_DIFFERENCE))
-        seconds[concave] = 1.5e-9 * entries[concave]
-    lists = np.flatnonzero(g.kind == Kind.SPARSE)
-    seconds[lists] = 3e-9 * arity[lists] * g.ints[g.iparam[lists]]
-    for f in np.flatnonzero(g.kind == Kind.PATTERN):
-        k = int(arity[f])
-        terms = 14.0 * MERGERS[k] if contraction else 50.0 * float(COMPLETIONS[k, 0])
-        seconds[f] = 1e-9 * (terms + 2.0**k * labels[f] * k)
+    sizes = Sizes(g, entries, arity, labels)
+    seconds = np.empty(graph.m)
+    for row, factors in rows_by_kind(g.kind):
+        seconds[factors] = row.seconds(sizes, factors, contraction)
     return seconds
 
 
@@ -59,7 +49,7 @@ def check_effort(graph: Graph, method: str, contraction: bool) -> None:
     seconds = operation_seconds(graph, contraction)
     f = int(np.argmax(seconds))
     if seconds[f] > MOST:
-        kind = Kind(int(graph.arrays.kind[f])).name.lower().replace("_", " ")
+        kind = row_of(graph.arrays.kind[f]).block.name.lower().replace("_", " ")
         raise ModelError(
             f"method {method!r} would need about {seconds[f]:.2g} s for one message of the factor on variables "
             f"{graph.original_scope(f)} ({kind}, {_sizes(graph)[0][f]:.3g} labellings), more than {MOST} s; "

@@ -4,51 +4,26 @@ Solvers call these and never look at a table.  All take the canonical ``Arrays``
 positions of f are read at ``x[start[p] : start[p] + cards]`` from one flat array, so that ``start`` decides which copy
 of a variable a position sees.  ``work`` is scratch space of ``workspace(g)`` entries.
 
-Pairs are here, everything else in ``higher.py``.
+What they do for a kind is in the file of the kind; ``dispatch.py`` finds it there.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.dense import pair_add_slice, pair_contract, pair_minmarg
-from tightmap.factors.difference import (
-    difference_add_slice,
-    difference_contract,
-    difference_minmarg,
-    difference_value,
-)
-from tightmap.factors.higher import higher_add_slice, higher_contract, higher_minmarg, higher_value
-from tightmap.factors.pattern_kernels import pattern_workspace
-from tightmap.factors.potts import potts_add_slice, potts_contract, potts_minmarg
-from tightmap.graph.graph import Arrays, Kind
-from tightmap.runtime.compiled import compiled, lean
-
-DENSE = int(Kind.DENSE)
-POTTS = int(Kind.POTTS)
-LINEAR = int(Kind.LINEAR)
-QUADRATIC = int(Kind.QUADRATIC)
-SECOND = int(Kind.SECOND_DIFFERENCE)
-PATTERN = int(Kind.PATTERN)
-SPARSE = int(Kind.SPARSE)
+from tightmap.factors.dispatch import dispatch
+from tightmap.factors.kinds import rows_by_kind
+from tightmap.graph.graph import Arrays
+from tightmap.runtime.compiled import compiled, inlined, lean
 
 
 def workspace(g: Arrays) -> int:
     """Entries of scratch space that the kernels below need for any factor of the graph."""
-    size = 3 * (int(g.cards.max(initial=1)) + 2)
-    arity = int(np.diff(g.scope_start).max(initial=1))
-    size = max(size, 4 * arity)
-    dense = g.kind == DENSE
-    if dense.any():
-        sizes = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])
-        size = max(size, int(sizes[dense].max()))
-    if (g.kind == SECOND).any():
-        size = max(size, 2 * int(g.cards.max()) * (int(g.cards.max()) + 1) + 32)  # see second_minmarg
-    labels, arities = int(g.cards.max(initial=1)), np.diff(g.scope_start)
-    if (g.kind == PATTERN).any():
-        size = max(size, pattern_workspace(int(arities[g.kind == PATTERN].max()), labels))
-    if (g.kind == SPARSE).any():
-        size = max(size, int(arities[g.kind == SPARSE].max()) * (labels + 3) + 2)  # see _cheapest_default
+    labels, arity = int(g.cards.max(initial=1)), np.diff(g.scope_start)
+    size = max(3 * (labels + 2), 4 * int(arity.max(initial=1)))
+    for row, factors in rows_by_kind(g.kind):
+        entries = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])[factors]
+        size = max(size, row.scratch(int(arity[factors].max()), labels, int(entries.max())))
     return size + 16
 
 
@@ -69,76 +44,89 @@ def load_unary(g, i, out):
         out[s] = g.unary[base + s]
 
 
+_value = dispatch("value", "g, f, labels", __name__, "0.0")
+_add_slice = dispatch("add_slice", "g, f, pos, labels, out, scale", __name__)
+_contract = dispatch("contract", "g, f, pos, x, start, out, work", __name__)
+_minmarg = dispatch("minmarg", "g, f, pos, h, start, out, work", __name__)
+_tabulate = dispatch("tabulate", "g, f, size, table", __name__)
+_spread = dispatch("spread", "g, f", __name__, "0.0")
+
+
 @lean
 def value(g, f, labels):
     """Cost of factor f at a labelling of all canonical variables."""
-    kind = g.kind[f]
-    a = g.scope_start[f]
-    w = g.weight[f]
-    i, j = g.scope[a], g.scope[a + 1]
-    if kind == POTTS:
-        return w if labels[i] != labels[j] else 0.0
-    if kind == DENSE and g.scope_start[f + 1] - a == 2:
-        return w * g.params[g.param[f] + labels[i] * g.cards[j] + labels[j]]
-    if kind == LINEAR or kind == QUADRATIC:
-        return w * difference_value(kind == QUADRATIC, g.params[g.param[f]], labels[i], labels[j])
-    return higher_value(g, f, labels)
+    return _value(g, f, labels)
 
 
 @lean
 def add_slice(g, f, pos, labels, out, scale):
     """out[s] += scale * cost of factor f when the variable at ``pos`` takes label s and the others stay."""
-    kind = g.kind[f]
-    a = g.scope_start[f]
-    w = scale * g.weight[f]
-    n = g.cards[g.scope[a + pos]]
-    if kind == POTTS:
-        potts_add_slice(n, w, labels[g.scope[a + 1 - pos]], out)
-    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
-        pair_add_slice(g, f, pos, labels, out, scale)
-    elif kind == LINEAR or kind == QUADRATIC:
-        other = labels[g.scope[a + 1 - pos]]
-        difference_add_slice(n, w, kind == QUADRATIC, g.params[g.param[f]], other, out)
-    else:
-        higher_add_slice(g, f, pos, labels, out, scale)
+    _add_slice(g, f, pos, labels, out, scale)
 
 
 @lean
 def contract(g, f, pos, x, start, out, work):
     """out[s] += sum over the labels of the other positions of cost * product of their vectors."""
-    kind = g.kind[f]
-    a = g.scope_start[f]
-    n = g.cards[g.scope[a + pos]]
-    if kind == POTTS:
-        c = g.cards[g.scope[a + 1 - pos]]
-        potts_contract(n, c, g.weight[f], x, start[1 - pos], out)
-    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
-        pair_contract(g, f, pos, x, start[1 - pos], out)
-    elif kind == LINEAR or kind == QUADRATIC:
-        c = g.cards[g.scope[a + 1 - pos]]
-        limit = g.params[g.param[f]]
-        difference_contract(n, c, g.weight[f], kind == QUADRATIC, limit, x, start[1 - pos], out, work)
-    else:
-        higher_contract(g, f, pos, x, start, out, work)
+    _contract(g, f, pos, x, start, out, work)
 
 
 @lean
 def minmarg(g, f, pos, h, start, out, work):
     """out[s] = min over the labels of the other positions of cost + sum of their vectors (+inf entries allowed)."""
-    kind = g.kind[f]
-    a = g.scope_start[f]
-    n = g.cards[g.scope[a + pos]]
-    if kind == POTTS:
-        c = g.cards[g.scope[a + 1 - pos]]
-        potts_minmarg(n, c, g.weight[f], h, start[1 - pos], out)
-    elif kind == DENSE and g.scope_start[f + 1] - a == 2:
-        pair_minmarg(g, f, pos, h, start[1 - pos], out)
-    elif kind == LINEAR or kind == QUADRATIC:
-        c = g.cards[g.scope[a + 1 - pos]]
-        limit = g.params[g.param[f]]
-        difference_minmarg(n, c, g.weight[f], kind == QUADRATIC, limit, h, start[1 - pos], out, work)
-    else:
-        higher_minmarg(g, f, pos, h, start, out, work)
+    _minmarg(g, f, pos, h, start, out, work)
+
+
+@inlined
+def write_table(g, f, size, table):
+    """table[x] = cost of factor f at the labelling with C-order index x < size, the number of its labellings.
+
+    ``table`` is longer than that by the order of the factor: nothing is allocated here.  For whoever writes small
+    tables by the million: Potts and dense ones cost no call, which takes as long as sixteen entries.
+    """
+    _tabulate(g, f, size, table)
+
+
+@lean
+def tabulate(g, f, table):
+    """The same for whoever does not know the number of labellings, which is returned."""
+    size = 1
+    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+        size *= g.cards[g.scope[p]]
+    write_table(g, f, size, table)
+    return size
+
+
+@compiled
+def factor_spreads(g):
+    """(m,) largest minus smallest cost of every factor (an upper bound for second differences)."""
+    out = np.empty(len(g.kind))
+    for f in range(len(g.kind)):
+        out[f] = _spread(g, f)
+    return out
+
+
+@lean
+def _slices_change(g, f, pos, labels, cost, now, s):
+    first = g.scope_start[f]
+    i = g.scope[first + pos]
+    for p in range(first, g.scope_start[f + 1]):
+        j = g.scope[p]
+        if j != i:
+            row = cost[g.offset[j] : g.offset[j + 1]]
+            add_slice(g, f, p - first, labels, row, -1.0)
+            labels[i] = s
+            add_slice(g, f, p - first, labels, row, 1.0)
+            labels[i] = now
+
+
+_change = dispatch("change", "g, f, pos, labels, cost, now, s", __name__, default=_slices_change)
+
+
+@inlined
+def change(g, f, pos, labels, cost, now, s):
+    """Bring cost[offset[j] + l], the energy of label l at j given the others, up to date in what factor f adds to it,
+    when the variable at ``pos`` is about to change from label ``now`` to s; ``labels`` are those before."""
+    _change(g, f, pos, labels, cost, now, s)
 
 
 @lean

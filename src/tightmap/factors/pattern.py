@@ -1,80 +1,36 @@
 """Generalised Potts: the cost depends only on which variables of the scope share a label (OpenGM's PottsG).
 
-A pattern is a partition of the positions 0..k-1 into groups of equal labels.  It is written as a restricted growth
-string (position 0 is group 0, every new group takes the next number) and patterns are ranked in the lexicographic order
-of these strings: for k = 3 they are 000, 001, 010, 011, 012, so all equal comes first and all different last.
+``pattern_ranks.py`` numbers the patterns of equal labels, ``pattern_kernels.py`` sums and minimises over them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.block import Block
+from tightmap.factors.dense import largest_gap
+from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
+from tightmap.factors.pattern_kernels import MERGERS, pattern_contract, pattern_minmarg, pattern_workspace
+from tightmap.factors.pattern_ranks import (
+    COMPLETIONS,
+    IN_ORDER,
+    MAX_ARITY,
+    bell,
+    growth_strings,
+    pattern_rank,
+    pattern_ranks,
+)
+from tightmap.factors.piece import Form, Piece, simple_piece
 from tightmap.graph.graph import FloatArray, IntArray, Kind
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import lean
 
-MAX_ARITY = 12  # Bell(12) = 4213597 patterns
+__all__ = ["KIND", "MAX_ARITY", "PatternBlock", "bell", "pattern_ranks"]
 
-
-def _completions(limit: int) -> npt.NDArray[np.int64]:
-    """count[r, g]: ways to finish a string with r positions to go when g groups are in use."""
-    count = np.zeros((limit + 1, limit + 2), dtype=np.int64)
-    count[0, :] = 1
-    for r in range(1, limit + 1):
-        for g in range(limit + 1):
-            count[r, g] = g * count[r - 1, g] + count[r - 1, min(g + 1, limit + 1)]
-    return count
-
-
-COMPLETIONS = _completions(MAX_ARITY)
-IN_ORDER = np.arange(MAX_ARITY)  # where the labels of a short vector are: see pattern_rank
-
-
-def bell(k: int) -> int:
-    """Number of patterns of k positions."""
-    return int(COMPLETIONS[k, 0])
-
-
-@lean
-def _label(labels, where, pos, own, p):
-    return own if p == pos else labels[where[p]]
-
-
-@lean
-def pattern_rank(labels, where, pos, own):
-    """Rank of the pattern of the labels at ``where``; the one at position ``pos`` is ``own`` (none if pos < 0)."""
-    k = len(where)
-    groups = 0
-    rank = 0
-    string = 0  # group of position q in bits 4 q to 4 q + 3
-    for p in range(k):
-        mine = _label(labels, where, pos, own, p)
-        group = groups
-        for q in range(p):
-            if _label(labels, where, pos, own, q) == mine:
-                group = string >> (4 * q) & 15
-                break
-        rank += group * COMPLETIONS[k - p - 1, groups]
-        groups += 1 if group == groups else 0
-        string |= group << (4 * p)
-    return rank
-
-
-@compiled
-def _ranks(rows):
-    out = np.empty(len(rows), np.int64)
-    for r in range(len(rows)):
-        out[r] = pattern_rank(rows[r], IN_ORDER[: rows.shape[1]], -1, 0)
-    return out
-
-
-def pattern_ranks(rows: npt.NDArray[np.integer]) -> IntArray:
-    """(m,) ranks of the patterns of m label vectors, given as (m, k)."""
-    return _ranks(np.ascontiguousarray(rows, dtype=np.int64))
+EXPAND = 1 << 14  # a table up to this size is written out once and shared by all its factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +40,7 @@ class PatternBlock(Block):
     values: FloatArray
 
     kind: ClassVar[Kind] = Kind.PATTERN
+    name: ClassVar[str] = Kind.PATTERN.name
     costs_in: ClassVar[tuple[str, ...]] = ("values",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
@@ -94,6 +51,94 @@ class PatternBlock(Block):
         table = self.values[pattern_ranks(every)].reshape(shape)
         return self.weights[rows].reshape((-1,) + (1,) * len(shape)) * table
 
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        out: list[Piece] = []
+        k = self.arity
+        cards = form.cards[self.scopes[rows]]
+        small = np.prod(cards.astype(np.float64), axis=1) <= EXPAND
+        for shape in np.unique(cards[small], axis=0):
+            mine = np.flatnonzero(small & (cards == shape).all(axis=1))
+            every = np.indices(tuple(shape)).reshape(k, -1).T
+            table = self.values[pattern_ranks(every)].reshape((1, *shape))
+            out += form.tables(scopes[mine], table, np.zeros(len(mine), dtype=np.int64), weights[mine])
+        large = np.flatnonzero(~small)
+        if len(large):
+            orders, group = np.unique(np.argsort(scopes[large], axis=1), axis=0, return_inverse=True)
+            strings = growth_strings(k)
+            for q, order in enumerate(orders):
+                mine = large[group.reshape(-1) == q]
+                # position p of the sorted scope is position order[p] of the user's
+                own = np.empty_like(strings)
+                own[:, order] = strings
+                values = self.values[pattern_ranks(own)]
+                out.append(simple_piece(self.kind, scopes[mine][:, order], weights[mine], values))
+        return out
+
     @property
     def parameters(self) -> dict[str, npt.NDArray]:
         return {"values": self.values}
+
+
+@lean
+def pattern_value(g, f, labels):
+    scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+    return g.weight[f] * g.params[g.param[f] + pattern_rank(labels, scope, -1, 0)]
+
+
+@lean
+def pattern_add_slice(g, f, pos, labels, out, scale):
+    scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+    for s in range(g.cards[scope[pos]]):
+        out[s] += scale * g.weight[f] * g.params[g.param[f] + pattern_rank(labels, scope, pos, s)]
+
+
+@lean
+def pattern_tabulate(g, f, size, table):
+    a = g.scope_start[f]
+    k = g.scope_start[f + 1] - a
+    own = table[size : size + k]  # the labels of the entry that is next
+    for p in range(k):
+        own[p] = 0.0
+    for x in range(size):
+        table[x] = g.weight[f] * g.params[g.param[f] + pattern_rank(own, IN_ORDER[: len(own)], -1, 0)]
+        for p in range(k - 1, -1, -1):
+            own[p] += 1.0
+            if own[p] < g.cards[g.scope[a + p]]:
+                break
+            own[p] = 0.0
+
+
+@lean
+def pattern_spread(g, f):
+    count = COMPLETIONS[g.scope_start[f + 1] - g.scope_start[f], 0]
+    return abs(g.weight[f]) * largest_gap(g.params, g.param[f], g.param[f] + count)
+
+
+class PatternKind(FactorKind):
+    kind = Kind.PATTERN
+    block = PatternBlock
+    words = "label-pattern"
+    kernels = Kernels(
+        pattern_value, pattern_add_slice, pattern_contract, pattern_minmarg, pattern_tabulate, pattern_spread
+    )
+
+    def dense(self, piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
+        ranks = pattern_ranks(np.indices(shape).reshape(len(shape), -1).T).reshape(shape)
+        return piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * piece.tables[piece.table[rows]][:, ranks]
+
+    def scratch(self, arity: int, labels: int, entries: int) -> int:
+        return pattern_workspace(arity, labels)
+
+    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+        out = np.empty(len(rows))
+        for r, f in enumerate(rows):
+            k = int(sizes.arity[f])
+            terms = 14.0 * MERGERS[k] if contraction else 50.0 * bell(k)
+            out[r] = 1e-9 * (terms + 2.0**k * sizes.labels[f] * k)
+        return out
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        model.add_label_patterns(scopes, get("values", "f", 1), weights)
+
+
+KIND = PatternKind()

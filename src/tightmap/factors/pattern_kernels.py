@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.pattern import COMPLETIONS, IN_ORDER, MAX_ARITY, pattern_rank
+from tightmap.factors.pattern_ranks import COMPLETIONS, IN_ORDER, MAX_ARITY, pattern_rank
 from tightmap.runtime.compiled import lean
 
 UNIT = 2.0**-53

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.block import Block
+from tightmap.errors import ModelError
+from tightmap.factors.block import Block, Exceptions
+from tightmap.factors.dense import largest_gap
+from tightmap.factors.kind import FactorKind, Get, Kernels
+from tightmap.factors.piece import Form, Piece, simple_piece, sorted_scopes
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import lean
 
@@ -20,6 +24,7 @@ class PnPottsBlock(Block):
     costs: FloatArray
 
     kind: ClassVar[Kind] = Kind.PN_POTTS
+    name: ClassVar[str] = Kind.PN_POTTS.name
     costs_in: ClassVar[tuple[str, ...]] = ("costs",)
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
@@ -33,6 +38,19 @@ class PnPottsBlock(Block):
             table[(l,) * len(shape)] = self.costs[1 + l]
         return self.weights[rows].reshape((-1,) + (1,) * len(shape)) * table
 
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        labels = form.cards[self.scopes[rows]].min(axis=1)
+        scopes = sorted_scopes(scopes)
+        return [
+            simple_piece(self.kind, scopes[labels == s], weights[labels == s], self.costs[: 1 + s])
+            for s in np.unique(labels)
+        ]
+
+    def exceptions(self, row: int, shape: tuple[int, ...]) -> Exceptions:
+        labels = min(shape)
+        entries = np.repeat(np.arange(labels)[:, None], len(shape), axis=1)
+        return entries, self.costs[1 : 1 + labels], float(self.costs[0])
+
     @property
     def parameters(self) -> dict[str, npt.NDArray]:
         return {"costs": self.costs}
@@ -44,8 +62,8 @@ def pn_value(g, f, labels):
     first = labels[g.scope[a]]
     for p in range(a + 1, g.scope_start[f + 1]):
         if labels[g.scope[p]] != first:
-            return g.params[g.param[f]]
-    return g.params[g.param[f] + 1 + first]
+            return g.weight[f] * g.params[g.param[f]]
+    return g.weight[f] * g.params[g.param[f] + 1 + first]
 
 
 @lean
@@ -69,7 +87,7 @@ def pn_add_slice(g, f, pos, labels, out, scale):
 
 
 @lean
-def pn_contract(g, f, pos, x, start, out):
+def pn_contract(g, f, pos, x, start, out, work):
     """gmax prod sum(x_j) + (g_s - gmax) prod x_j(s) over j != pos; sums are not 1 on the loose copies of ADMM."""
     a = g.scope_start[f]
     k = g.scope_start[f + 1] - a
@@ -97,7 +115,7 @@ def pn_contract(g, f, pos, x, start, out):
 
 
 @lean
-def pn_minmarg(g, f, pos, h, start, out):
+def pn_minmarg(g, f, pos, h, start, out, work):
     """Either all others agree with s, or the cheapest choice that does not.
 
     The cheapest disagreeing choice is the sum of the minima unless that choice is itself "all others equal s"; then
@@ -148,3 +166,86 @@ def pn_minmarg(g, f, pos, h, start, out):
             if same < best:
                 best = same
         out[s] = best
+
+
+@lean
+def pn_change(g, f, pos, labels, cost, now, s):
+    """P^n-Potts: j is concerned only when all but i and j share a label, and only at that label."""
+    first = g.scope_start[f]
+    last = g.scope_start[f + 1]
+    i = g.scope[first + pos]
+    if last - first == 2:  # nobody is left to share a label
+        j = g.scope[first + 1 - pos]
+        row = cost[g.offset[j] : g.offset[j + 1]]
+        pn_add_slice(g, f, 1 - pos, labels, row, -1.0)
+        labels[i] = s
+        pn_add_slice(g, f, 1 - pos, labels, row, 1.0)
+        labels[i] = now
+        return
+    for p in range(first, last):
+        j = g.scope[p]
+        if j == i:
+            continue
+        common = -1
+        for q in range(first, last):
+            if q != p and g.scope[q] != i:
+                l = labels[g.scope[q]]
+                if common < 0:
+                    common = l
+                elif l != common:
+                    common = -2
+                    break
+        if common >= 0 and common < g.cards[j]:
+            if now == common:
+                cost[g.offset[j] + common] += g.weight[f] * (g.params[g.param[f]] - g.params[g.param[f] + 1 + common])
+            elif s == common:
+                cost[g.offset[j] + common] -= g.weight[f] * (g.params[g.param[f]] - g.params[g.param[f] + 1 + common])
+
+
+@lean
+def pn_tabulate(g, f, size, table):
+    a = g.scope_start[f]
+    w = g.weight[f]
+    t = g.param[f]
+    for x in range(size):
+        table[x] = w * g.params[t]
+    low = g.cards[g.scope[a]]
+    step = 0
+    stride = 1
+    for p in range(g.scope_start[f + 1] - 1, a - 1, -1):
+        low = min(low, g.cards[g.scope[p]])
+        step += stride
+        stride *= g.cards[g.scope[p]]
+    for s in range(low):
+        table[s * step] = w * g.params[t + 1 + s]
+
+
+@lean
+def pn_spread(g, f):
+    low = g.cards[g.scope[g.scope_start[f]]]
+    for p in range(g.scope_start[f], g.scope_start[f + 1]):
+        low = min(low, g.cards[g.scope[p]])
+    return abs(g.weight[f]) * largest_gap(g.params, g.param[f], g.param[f] + 1 + low)
+
+
+class PnPottsKind(FactorKind):
+    kind = Kind.PN_POTTS
+    block = PnPottsBlock
+    words = "P^n-Potts"
+    kernels = Kernels(pn_value, pn_add_slice, pn_contract, pn_minmarg, pn_tabulate, pn_spread, pn_change)
+
+    def dense(self, piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
+        grid = np.indices(shape)
+        params = piece.tables[piece.table[rows]]
+        w = piece.weights[rows].reshape((-1,) + (1,) * len(shape))
+        agree = (grid == grid[0]).all(axis=0)
+        return w * np.where(agree, params[:, np.where(agree, 1 + grid[0], 0)], params[:, 0].reshape(w.shape))
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        costs = get("costs", "f", 1)
+        if not len(costs):
+            raise ModelError("array 'costs': expected the cost of disagreement, got nothing")
+        model.add_pn_potts(scopes, weights, costs[1:], disagreement=float(costs[0]))
+
+
+KIND = PnPottsKind()

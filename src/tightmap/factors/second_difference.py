@@ -7,12 +7,14 @@ triple is free when its three values lie on a line.  Nothing is tabulated: 14 la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.block import Block
+from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
+from tightmap.factors.piece import Form, Piece, simple_piece
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.simd import LANES, absolute, get, load, maximum, minimum, splat, store
@@ -27,6 +29,7 @@ class SecondDifferenceBlock(Block):
     limit: FloatArray  # 0-d
 
     kind: ClassVar[Kind] = Kind.SECOND_DIFFERENCE
+    name: ClassVar[str] = Kind.SECOND_DIFFERENCE.name
     costs_in: ClassVar[tuple[str, ...]] = ("values", "limit")
 
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:
@@ -34,17 +37,30 @@ class SecondDifferenceBlock(Block):
         return self.weights * np.minimum(np.abs(a - 2.0 * b + c), float(self.limit))
 
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
-        parts = []
-        for p in range(3):
-            start = self.offset[self.scopes[rows, p]]
-            v = self.values[start[:, None] + np.arange(shape[p])]
-            parts.append(v.reshape((len(rows),) + tuple(shape[p] if q == p else 1 for q in range(3))))
-        bend = np.abs(parts[0] - 2.0 * parts[1] + parts[2])
+        bend = _bends(self.values, self.offset, self.scopes[rows], shape)
         return self.weights[rows][:, None, None, None] * np.minimum(bend, float(self.limit))
+
+    def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
+        swap = scopes[:, 0] > scopes[:, 2]
+        scopes = np.where(swap[:, None], scopes[:, ::-1], scopes)
+        values = self.values[np.repeat(form.new_id >= 0, form.cards)]
+        limit = min(float(self.limit), 4.0 * float(np.abs(values).max(initial=0.0)) + 1.0)
+        piece = simple_piece(self.kind, np.ascontiguousarray(scopes), weights, [limit])
+        piece.values = values
+        return [piece]
 
     @property
     def parameters(self) -> dict[str, npt.NDArray]:
         return {"values": self.values, "limit": self.limit}
+
+
+def _bends(values: FloatArray, offset: IntArray, scopes: IntArray, shape: tuple[int, ...]) -> FloatArray:
+    """(m, *shape) |v_a - 2 v_b + v_c| of triples with these label counts."""
+    parts = []
+    for p in range(3):
+        v = values[offset[scopes[:, p]][:, None] + np.arange(shape[p])]
+        parts.append(v.reshape((len(scopes),) + tuple(shape[p] if q == p else 1 for q in range(3))))
+    return np.abs(parts[0] - 2.0 * parts[1] + parts[2])
 
 
 @lean
@@ -62,7 +78,7 @@ def second_value(g, f, labels):
         d += _coefficient(p) * g.params[base + g.offset[i] + labels[i]]
     d = abs(d)
     limit = g.params[g.param[f]]
-    return d if d < limit else limit
+    return g.weight[f] * (d if d < limit else limit)
 
 
 @lean
@@ -211,3 +227,61 @@ def second_minmarg(g, f, pos, h, start, out, work):
         store(work, r, best)
     for r in range(n):
         out[r] = work[r]
+
+
+@lean
+def second_tabulate(g, f, size, table):
+    a = g.scope_start[f]
+    base = g.ints[g.iparam[f]]
+    limit = g.params[g.param[f]]
+    w = g.weight[f]
+    first, middle, last = g.scope[a], g.scope[a + 1], g.scope[a + 2]
+    ends = g.params[base + g.offset[last] : base + g.offset[last] + g.cards[last]]
+    x = 0
+    for s in range(g.cards[first]):
+        for t in range(g.cards[middle]):
+            v = g.params[base + g.offset[first] + s] - 2.0 * g.params[base + g.offset[middle] + t]
+            for r in range(len(ends)):
+                d = abs(v + ends[r])
+                table[x + r] = w * (d if d < limit else limit)
+            x += len(ends)
+
+
+@lean
+def second_spread(g, f):
+    """An upper bound: the limit need not be reached."""
+    return abs(g.weight[f]) * g.params[g.param[f]]
+
+
+class SecondDifferenceKind(FactorKind):
+    kind = Kind.SECOND_DIFFERENCE
+    block = SecondDifferenceBlock
+    words = "second-difference"
+    kernels = Kernels(second_value, second_add_slice, second_contract, second_minmarg, second_tabulate, second_spread)
+    has_parameters = False
+    ascending = False  # the middle variable is at position 1
+
+    def extent(self, piece: Piece) -> tuple[FloatArray, FloatArray]:
+        return np.zeros(len(piece.tables)), piece.tables[:, 0]
+
+    def multiples(self, piece: Piece) -> None:
+        return None  # the values of labels are any numbers
+
+    def dense(self, piece: Piece, rows: IntArray, shape: tuple[int, ...], offset: IntArray) -> FloatArray:
+        assert piece.values is not None
+        w, limit = piece.weights[rows], piece.tables[piece.table[rows], 0]
+        bend = _bends(piece.values, offset, piece.scopes[rows], shape)
+        return w[:, None, None, None] * np.minimum(bend, limit[:, None, None, None])
+
+    def scratch(self, arity: int, labels: int, entries: int) -> int:
+        return 2 * labels * (labels + 1) + 32  # see second_minmarg
+
+    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+        concave = (sizes.g.weight[rows] < 0.0) & (not contraction)
+        return np.where(concave, 1.5e-9, 0.3e-9) * sizes.entries[rows]
+
+    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+        model.add_second_difference(scopes, weights, get("values", "f", 1), float(get("limit", "f", 0)))
+
+
+KIND = SecondDifferenceKind()

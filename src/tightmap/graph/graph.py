@@ -33,7 +33,7 @@ class Kind(IntEnum):
     LINEAR = 2  # weight * min(|a - b|, P[0]); an untruncated one has a limit no difference reaches
     QUADRATIC = 3  # weight * min((a - b)^2, P[0])
     PN_POTTS = 4  # weight * (P[1 + l] if all labels equal l else P[0]); P has 1 + (smallest label count) entries
-    PATTERN = 5  # weight * P[rank of the partition of the positions into equal labels] (factors/pattern.py)
+    PATTERN = 5  # weight * P[rank of the partition of the positions into equal labels] (factors/pattern_ranks.py)
     SPARSE = 6  # weight * (P[1 + e] if the C-order key equals I[1 + e] else P[0]); I[0] = number of keys, sorted
     SECOND_DIFFERENCE = (
         7  # weight * min(|v_a - 2 v_b + v_c|, P[0]); v of variable i, label s = params[I[0] + offset[i] + s]
@@ -68,7 +68,7 @@ class Arrays(NamedTuple):
 class PairArrays(Arrays):
     """The same of a model whose factors are all pairs, given by dense tables, Potts or label differences.
 
-    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/higher.py).
+    For Numba it is a type of its own, so that kernels on it leave out every other kind (factors/dispatch.py).
     """
 
 

@@ -28,9 +28,10 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
+from tightmap.factors.pairs import POTTS
 from tightmap.graphcut.maxflow import pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import arc, degree, edge, head, sister
-from tightmap.graphcut.pairwise import POTTS, Edges, pair
+from tightmap.graphcut.pairwise import Edges, pair
 from tightmap.runtime.compiled import compiled, lean
 
 

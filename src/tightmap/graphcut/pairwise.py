@@ -18,13 +18,13 @@ from numba import types
 from numba.extending import overload
 
 from tightmap.factors.kernels import value
-from tightmap.graph.graph import Arrays, Graph, Kind
+from tightmap.factors.pairs import DENSE, POTTS, QUADRATIC
+from tightmap.graph.graph import Arrays, Graph
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import check_time
 
-POTTS, LINEAR, QUADRATIC, DENSE = int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC), int(Kind.DENSE)
 INT32_LIMIT = 1 << 24  # largest local sum that is trusted to int32: duals may be a few times larger
 FLOAT_BITS = 44  # significant bits of a local sum in float64; the other nine are room for sums
 

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from tightmap.factors.higher import only_pairs
-from tightmap.factors.kernels import DENSE, POTTS, QUADRATIC, value
+from tightmap.factors.dispatch import only_pairs
+from tightmap.factors.kernels import value
+from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import Graph, PairArrays
 from tightmap.runtime.compiled import compiled, lean
 
@@ -150,18 +151,6 @@ def reduce_table(coef, d, ids, hocr, tiny, linear, first, second, weight, at):
 
 
 @compiled(inline="always")
-def _pair_cost(kind, weight, params, at, wide, s, t):
-    if kind == POTTS:
-        return weight if s != t else 0.0
-    if kind == DENSE:
-        return weight * params[at + s * wide + t]
-    d = float(abs(s - t))
-    if kind == QUADRATIC:
-        d *= d
-    return weight * min(d, params[at])
-
-
-@compiled(inline="always")
 def _choice(index, low, i):
     """Number of the binary variable of variable i, or -1; index begins at variable ``low``."""
     k = i - low
@@ -229,17 +218,17 @@ def _collect(
         if at[0] + room_variables > len(linear) or at[1] + room_pairs > len(first):
             return t
         a = scope_start[f]
-        if scope_start[f + 1] - a > 2 or kind[f] > QUADRATIC:
+        if scope_start[f + 1] - a > 2 or not is_plain(kind[f]):
             _table(g, f, x, z, mixed, index, low, coef, ids, who, hocr, linear, first, second, weight, at, sums)
             continue
         # pairs in place: calling ``value`` with all arrays costs ten times the work
         i = scope[a]
         j = scope[a + 1]
         wide = np.int64(cards[j])
-        e00 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], x[j])
-        e10 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], x[j])
-        e01 = _pair_cost(kind[f], weights[f], params, param[f], wide, x[i], z[j])
-        e11 = _pair_cost(kind[f], weights[f], params, param[f], wide, z[i], z[j])
+        e00 = plain_cost(kind[f], weights[f], params, param[f], wide, x[i], x[j])
+        e10 = plain_cost(kind[f], weights[f], params, param[f], wide, z[i], x[j])
+        e01 = plain_cost(kind[f], weights[f], params, param[f], wide, x[i], z[j])
+        e11 = plain_cost(kind[f], weights[f], params, param[f], wide, z[i], z[j])
         sums[0] += e00
         sums[1] += 2.0**-50 * (abs(e00) + abs(e10) + abs(e01) + abs(e11))
         bi = _choice(index, low, i)

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tightmap.factors.pairs import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.graphcut.network import degree, edge, head
-from tightmap.graphcut.pairwise import DENSE, LINEAR, POTTS, QUADRATIC, PairModel, pair
+from tightmap.graphcut.pairwise import PairModel, pair
 from tightmap.runtime.compiled import lean
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graph.graph import Kind
+from tightmap.factors.custom import custom_kind, parameter_names
+from tightmap.factors.kinds import row_named
 from tightmap.io.grid_npz import is_grid, read_grid
 from tightmap.io.npz import Archive, write_npz
 from tightmap.io.source import Source, check_labels
@@ -32,7 +33,7 @@ def write_native(model: Model, stream: IO[bytes], suffix: str, *, compress: bool
         "constant": np.array(model.constant),
         "unaries": model.unaries,
         "clamped": model.clamped,
-        "kinds": np.array([b.kind.name for b in model.blocks], dtype="U32"),
+        "kinds": np.array([b.name for b in model.blocks], dtype="U32"),
     }
     if model.grid_shape is not None:
         arrays["grid_shape"] = np.array(model.grid_shape)
@@ -96,26 +97,14 @@ def _read_block(archive: Archive, b: int, kind: str, model: Model) -> None:
 
     scopes = get("scopes", "iu", 2)
     weights = get("weights", "f", 1)
-    if kind == Kind.DENSE.name:
-        tables = get("tables", "f", scopes.shape[1] + 1)
-        model.add_indexed_factors(scopes, tables, get("index", "iu", 1), weights)
-    elif kind == Kind.POTTS.name:
-        model.add_potts(scopes, weights)
-    elif kind == Kind.LINEAR.name:
-        model.add_truncated_linear(scopes, weights, get("limits", "f", 1))
-    elif kind == Kind.QUADRATIC.name:
-        model.add_truncated_quadratic(scopes, weights, get("limits", "f", 1))
-    elif kind == Kind.PN_POTTS.name:
-        costs = get("costs", "f", 1)
-        if not len(costs):
-            raise ModelError(f"array 'b{b}.costs': expected the cost of disagreement, got nothing")
-        model.add_pn_potts(scopes, weights, costs[1:], disagreement=float(costs[0]))
-    elif kind == Kind.PATTERN.name:
-        model.add_label_patterns(scopes, get("values", "f", 1), weights)
-    elif kind == Kind.SPARSE.name:
-        default = float(get("default", "f", 0))
-        model.add_sparse(scopes, get("entries", "iu", 2), get("values", "f", 1), default, weights)
-    elif kind == Kind.SECOND_DIFFERENCE.name:
-        model.add_second_difference(scopes, weights, get("values", "f", 1), float(get("limit", "f", 0)))
-    else:
-        raise ModelError(f"array 'kinds': entry {b}: unknown kind of factor {kind[:40]!a}")
+    row = row_named(kind)
+    if row is not None:
+        row.read(model, scopes, weights, get)
+        return
+    custom = custom_kind(kind)
+    if custom is None:
+        raise ModelError(
+            f"array 'kinds': entry {b}: unknown kind of factor {kind[:40]!a}; tightmap.register_kind makes one known"
+        )
+    arrays = {name: archive.get(f"b{b}.{name}", "fiu", None) for name in parameter_names(custom)}
+    model.add_custom(custom(scopes, weights, **arrays))

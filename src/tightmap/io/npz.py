@@ -113,8 +113,8 @@ class Archive:
         """The names of some arrays, for messages."""
         return ", ".join(ascii(n)[1:-1][:40] for n in sorted(self._members)[:12]) or "(none)"
 
-    def get(self, name: str, kinds: str, ndim: int) -> npt.NDArray[Any]:
-        """An array that must be of certain kinds ("iu" integers, "f" floats …) and dimension.
+    def get(self, name: str, kinds: str, ndim: int | None) -> npt.NDArray[Any]:
+        """An array that must be of certain kinds ("iu" integers, "f" floats …) and dimension (None: any).
 
         Its header tells before its content is unpacked, which may be a thousand times larger than the file.
         """
@@ -125,10 +125,11 @@ class Archive:
         try:
             with self._zip.open(member) as stream:
                 header = read_header(stream, member.file_size, what)
-                if header.dtype.kind not in kinds or len(header.shape) != ndim:
+                if header.dtype.kind not in kinds or ndim not in (None, len(header.shape)):
                     wanted = "text" if kinds == "U" else "integers" if kinds == "iu" else "numbers"
                     got = f"{header.dtype} with {len(header.shape)}"
-                    raise ModelError(f"{what}: expected {wanted} with {ndim} axes, got {got}")
+                    axes = "" if ndim is None else f" with {ndim} axes"
+                    raise ModelError(f"{what}: expected {wanted}{axes}, got {got}")
                 body = stream.read()
                 if len(body) != math.prod(header.shape) * header.dtype.itemsize:
                     raise ModelError(f"{what}: shape {header.shape} of {header.dtype}, got {len(body)} bytes")

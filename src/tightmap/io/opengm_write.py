@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.block import Block
+from tightmap.factors.custom import CustomBlock
 from tightmap.factors.dense import DenseBlock
-from tightmap.factors.difference import DifferenceBlock
+from tightmap.factors.difference import DifferenceBlock, LinearBlock
 from tightmap.factors.pattern import PatternBlock, pattern_ranks
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
+from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io import opengm_streams as ids
 from tightmap.io.expand import collapsed, hard_unaries, pieces, pooled, repeated, table_size
 from tightmap.io.opengm_functions import opengm_patterns
@@ -105,7 +107,7 @@ def write_opengm(model: Model, stream: IO[bytes], suffix: str, *, group: str = "
 def _unknown(block: Block) -> bool:
     """OpenGM has no structured function for it."""
     long = isinstance(block, PatternBlock) and block.arity > ids.MAX_PATTERN
-    return long or block.kind == Kind.SECOND_DIFFERENCE
+    return long or isinstance(block, SecondDifferenceBlock | CustomBlock)
 
 
 def _tables(streams: _Streams, scopes: IntArray, pool: FloatArray, index: IntArray) -> None:
@@ -125,7 +127,7 @@ def _block(streams: _Streams, model: Model, block: Block, rows: IntArray) -> Non
         _pairs(streams, model, ids.POTTS, ascending, np.stack([np.zeros(len(rows)), weights], axis=1))
     elif isinstance(block, DifferenceBlock):
         limits = block.limits[rows]
-        linear = block.kind == Kind.LINEAR
+        linear = isinstance(block, LinearBlock)
         cut = np.isfinite(limits)
         kind = ids.TRUNCATED_ABSOLUTE if linear else ids.TRUNCATED_SQUARED
         _pairs(streams, model, kind, ascending[cut], np.stack([limits, weights], axis=1)[cut])

@@ -41,6 +41,8 @@ from tightmap.runtime.memory import require
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tightmap.factors.custom import CustomBlock
+
 UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
 SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
 
@@ -413,7 +415,7 @@ class Model:
     ) -> None:
         """weights[c] * values[rank of the pattern of equal labels] on (m, k) scopes (generalised Potts).
 
-        values has one number per partition of k positions, in the order of ``tightmap.factors.pattern``.
+        values has one number per partition of k positions, in the order of ``tightmap.factors.pattern_ranks``.
         """
         from tightmap.factors.pattern import MAX_ARITY, PatternBlock, bell
 
@@ -489,6 +491,24 @@ class Model:
             raise ModelError(f"{what}: limit must be at least 0, got {limit}")
         w = check_weights(weights, len(index), what)
         self._append(SecondDifferenceBlock(index, w, flat, self.offset, top))
+
+    def add_custom(self, block: CustomBlock) -> None:
+        """Add factors of a kind that is not part of the package (``tightmap.factors.custom``)."""
+        from tightmap.factors.custom import check_kind
+
+        check_kind(type(block), "add_custom")
+        what = f"add_custom: {block.name}"
+        index = self._scopes(block.scopes, what)
+        if index.shape[1] < 2:
+            raise ModelError(f"{what}: scopes need at least 2 variables, got {index.shape[1]}")
+        weights = check_weights(block.weights, len(index), what)
+        for name in block.per_row:
+            if len(np.atleast_1d(getattr(block, name))) != len(index):
+                raise ModelError(f"{what}: {name}: expected one entry for each of {len(index)} factors")
+        ready = replace(block, scopes=index, weights=weights)
+        if len(index):  # once, so that a function that does not work is found here
+            ready.total(np.zeros(self.num_variables, dtype=np.int64))
+        self._append(ready)
 
     def clamp(self, evidence: Mapping[int, int] | Iterable[tuple[int, int]]) -> None:
         """Fix variables to labels (evidence).  Labellings that disagree have infinite energy."""

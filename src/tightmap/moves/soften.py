@@ -14,6 +14,20 @@ import numpy as np
 from tightmap.graph.graph import Arrays, Graph
 
 
+def soft_range(graph: Graph) -> float:
+    """At least the largest finite cost of one factor above its smallest one or zero."""
+    if graph.hard > 0.0:
+        return graph.soft_range
+    g = graph.arrays
+    largest = float(np.abs(g.weight).max(initial=0.0))
+    if len(g.params):
+        largest *= max(1.0, float(g.params.max() - min(0.0, float(g.params.min()))))  # 1: Potts has no table
+    if len(g.unary):
+        ranges = np.maximum.reduceat(g.unary, g.offset[:-1]) - np.minimum.reduceat(g.unary, g.offset[:-1])
+        largest = max(largest, float(ranges.max()))
+    return largest
+
+
 def softened(graph: Graph, multiple: float) -> Arrays:
     """The arrays with hard costs of ``multiple`` soft ranges, the graph's own arrays where there are none."""
     g = graph.arrays

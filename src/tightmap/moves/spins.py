@@ -24,10 +24,12 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 
 from tightmap.energy.certificate import UNIT
-from tightmap.factors.kernels import DENSE, POTTS, value
-from tightmap.graph.graph import Graph
+from tightmap.factors.kernels import value
+from tightmap.graph.graph import Graph, Kind
 from tightmap.moves.context import Labels
 from tightmap.runtime.compiled import lean
+
+DENSE, POTTS = int(Kind.DENSE), int(Kind.POTTS)
 
 
 @lean

@@ -86,6 +86,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
 
 lean = compiled(_nrt=False)
+inlined = compiled(_nrt=False, inline="always")  # for a few lines on the arrays of a model: a call passes all of them
 
 
 def instruction(twin: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:

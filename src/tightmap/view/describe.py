@@ -6,21 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tightmap.graph.graph import Kind
+from tightmap.factors.kinds import row_of
 
 if TYPE_CHECKING:
     from tightmap.model.model import Model
-
-_WORDS = {
-    Kind.DENSE: "dense",
-    Kind.POTTS: "Potts",
-    Kind.LINEAR: "truncated linear",
-    Kind.QUADRATIC: "truncated quadratic",
-    Kind.PN_POTTS: "P^n-Potts",
-    Kind.PATTERN: "label-pattern",
-    Kind.SPARSE: "sparse",
-    Kind.SECOND_DIFFERENCE: "second-difference",
-}
 
 
 def describe(model: Model) -> dict[str, Any]:
@@ -32,12 +21,12 @@ def describe(model: Model) -> dict[str, Any]:
     for k in np.unique(sizes):
         for kind in np.unique(g.kind[sizes == k]):
             rows = np.flatnonzero((sizes == k) & (g.kind == kind))
-            structured = kind in (Kind.POTTS, Kind.SECOND_DIFFERENCE)
-            tables = 1 if structured else len(np.unique(g.param[rows]))
+            own = row_of(kind)
+            tables = len(np.unique(g.param[rows])) if own.has_parameters else 1
             groups.append(
                 {
-                    "kind": Kind(int(kind)).name.lower(),
-                    "words": _WORDS[Kind(int(kind))],
+                    "kind": own.block.name.lower(),
+                    "words": own.words,
                     "order": int(k),
                     "factors": len(rows),
                     "tables": tables,

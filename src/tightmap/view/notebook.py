@@ -25,7 +25,7 @@ def model_html(model: Model) -> str:
     rows = [("variables", f"{model.num_variables:,}{grid}"), ("labels", f"up to {model.max_labels}")]
     kinds: dict[tuple[str, int], int] = {}
     for block in model.blocks:
-        key = (type(block).kind.name.lower().replace("_", " "), block.arity)
+        key = (block.name.lower().replace("_", " "), block.arity)
         kinds[key] = kinds.get(key, 0) + len(block)
     rows += [(f"{kind} factors of order {arity}", f"{count:,}") for (kind, arity), count in kinds.items()]
     clamped = int((model.clamped >= 0).sum())

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import value
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.kernels import tabulate, value
 from tightmap.graph.graph import Arrays, Graph, Kind
 
 ENTRIES = 1 << 16  # a factor of more entries is not written out as a table

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import workspace
+from tightmap.factors.kernels import factor_spreads, workspace
 from tightmap.graph.graph import Arrays
 from tightmap.graph.stencil import Stencil
 from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.pace import EVER
 from tightmap.runtime.parallel import Teams
 from tightmap.solvers.admm import grid
-from tightmap.solvers.admm.general import Form, factor_ranges, general_state, general_sweeps
+from tightmap.solvers.admm.general import Form, general_state, general_sweeps
 
 PART = 16  # rows of an image that are copied at a time, because a copy of all rows would need much memory
 SERIAL = 300_000  # models with fewer labels in all run on one thread, which is then faster than two
@@ -33,7 +33,7 @@ SERIAL = 300_000  # models with fewer labels in all run on one thread, which is 
 
 def incident_ranges(g: Arrays) -> Vector:
     """(n,) sum of the ranges of the factors around every variable."""
-    spread = np.repeat(factor_ranges(g), np.diff(g.scope_start))
+    spread = np.repeat(factor_spreads(g), np.diff(g.scope_start))
     return np.bincount(g.scope, spread, minlength=len(g.cards)).astype(np.float64)
 
 

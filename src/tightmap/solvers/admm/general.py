@@ -36,8 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.kernels import contract, labellings
-from tightmap.factors.pattern import COMPLETIONS
-from tightmap.graph.graph import Arrays, Kind
+from tightmap.graph.graph import Arrays
 from tightmap.moves.simplex import simplex_threshold
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
@@ -46,8 +45,6 @@ from tightmap.runtime.sync import meet, together
 CYCLIC, STAR, SYMMETRIC = 0, 1, 2
 DECOMPOSITIONS = {"cyclic": CYCLIC, "star": STAR, "symmetric": SYMMETRIC}
 BLOCK = 64  # variables that a thread takes at a time
-_DENSE, _PN, _PATTERN = int(Kind.DENSE), int(Kind.PN_POTTS), int(Kind.PATTERN)
-_SPARSE, _POTTS, _QUADRATIC = int(Kind.SPARSE), int(Kind.POTTS), int(Kind.QUADRATIC)
 
 
 class Form(NamedTuple):
@@ -77,42 +74,6 @@ def general_state(g: Arrays, form: Form) -> GeneralState:
     return GeneralState(
         np.zeros(d * size), np.zeros(d * size), np.ones((d + 1, n), np.uint8), np.zeros((d + 1, max(blocks, 1)))
     )
-
-
-@compiled
-def factor_ranges(g):
-    """(m,) largest minus smallest cost of every factor (an upper bound for second differences)."""
-    out = np.empty(len(g.kind))
-    for f in range(len(g.kind)):
-        first = g.scope_start[f]
-        k = g.scope_start[f + 1] - first
-        kind = g.kind[f]
-        base = g.param[f]
-        small = g.cards[g.scope[first]]
-        large = small
-        total = 1
-        for q in range(first, first + k):
-            c = g.cards[g.scope[q]]
-            small, large, total = min(small, c), max(large, c), total * c
-        if kind == _DENSE or kind == _PN or kind == _SPARSE or kind == _PATTERN:
-            count = total
-            if kind == _PN:
-                count = small + 1
-            elif kind == _SPARSE:
-                count = g.ints[g.iparam[f]] + 1
-            elif kind == _PATTERN:
-                count = COMPLETIONS[k, 0]
-            row = g.params[base : base + count]
-            spread = row.max() - row.min()
-        elif kind == _POTTS:
-            spread = 1.0
-        else:
-            spread = g.params[base]
-            if k == 2:
-                reach = float(large - 1)
-                spread = min(spread, reach * reach if kind == _QUADRATIC else reach)
-        out[f] = abs(g.weight[f]) * spread
-    return out
 
 
 @lean

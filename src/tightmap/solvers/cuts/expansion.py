@@ -31,7 +31,8 @@ import numpy as np
 
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
-from tightmap.graph.graph import Graph, IntArray, Kind
+from tightmap.factors.kinds import METRIC
+from tightmap.graph.graph import Graph, IntArray
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import pair_model
@@ -62,7 +63,7 @@ def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
 def is_metric_kind(graph: Graph) -> bool:
     """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
     g = graph.arrays
-    return bool((((g.kind == Kind.POTTS) | (g.kind == Kind.LINEAR)) & (g.weight >= 0.0)).all())
+    return bool((np.isin(g.kind, METRIC) & (g.weight >= 0.0)).all())
 
 
 def label_order(graph: Graph, order: str, rng: np.random.Generator) -> IntArray:

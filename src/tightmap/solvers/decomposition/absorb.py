@@ -12,7 +12,7 @@ import numpy as np
 
 from tightmap.energy.certificate import UNIT
 from tightmap.energy.energies import message_offsets
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.kernels import tabulate
 from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled

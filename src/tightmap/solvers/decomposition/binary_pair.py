@@ -10,9 +10,11 @@ z2; for c12 < 0 the labels of the second variable are swapped.
 
 from __future__ import annotations
 
-from tightmap.factors.kernels import DENSE, POTTS
+from tightmap.graph.graph import Kind
 from tightmap.runtime.compiled import lean
 from tightmap.solvers.decomposition.cheapest import cost_of
+
+DENSE, POTTS = int(Kind.DENSE), int(Kind.POTTS)
 
 
 @lean

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import DENSE, POTTS, minmarg, value
+from tightmap.factors.kernels import minmarg, value
+from tightmap.graph.graph import Kind
 from tightmap.runtime.compiled import lean
+
+DENSE, POTTS = int(Kind.DENSE), int(Kind.POTTS)
 
 
 @lean

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tightmap.energy.certificate import UNIT, certify
-from tightmap.factors.kernels import minmarg
-from tightmap.factors.tabulate import DENSE, POTTS, tabulate
+from tightmap.factors.kernels import minmarg, write_table
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
@@ -62,19 +61,7 @@ def fill(g, d, r, neg, skip, table):
             table[x] = g.unary[o + x]
     elif mode == TABLE:
         f = r - len(g.cards)
-        w = g.weight[f]
-        if g.kind[f] == POTTS:  # the two most frequent kinds are written out: a call takes as long as sixteen entries
-            c = g.cards[g.scope[g.scope_start[f] + 1]]
-            for x in range(size):
-                table[x] = w
-            for x in range(0, min(size, c * c), c + 1):
-                table[x] = 0.0
-        elif g.kind[f] == DENSE:
-            t = g.param[f]
-            for x in range(size):
-                table[x] = w * g.params[t + x]
-        else:
-            tabulate(g, f, table)
+        write_table(g, f, size, table)
     else:
         for x in range(size):
             table[x] = 0.0

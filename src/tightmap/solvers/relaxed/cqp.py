@@ -31,8 +31,8 @@ from tightmap.energy.certificate import UNIT, certify
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
-from tightmap.factors.kernels import DENSE, LINEAR, POTTS, QUADRATIC
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.kernels import tabulate
+from tightmap.factors.pairs import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.graph.graph import Arrays, Graph, IntArray
 from tightmap.moves.context import Context, Labels, Vector
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend

@@ -19,7 +19,8 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.factors.difference import difference_contract
-from tightmap.factors.kernels import LINEAR, POTTS, QUADRATIC, contract, labellings
+from tightmap.factors.kernels import contract, labellings
+from tightmap.factors.pairs import LINEAR, POTTS, QUADRATIC
 from tightmap.moves.simplex import simplex_threshold
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late

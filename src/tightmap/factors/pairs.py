@@ -1,21 +1,44 @@
-"""Messages of pairwise factors, inlined into the sweeps: out(t) = min_s h(s) + cost(s, t).
+"""Plain pairs: the kinds that models of pairs consist of, on bare numbers, to be inlined into loops over factors.
 
-The kernels of factors/ take a factor of any kind and arity, at the price of a call with the whole graph.  Sequential
-sweeps over pairwise models send a message every few nanoseconds, so the common kinds are written out here, with the
-eight lanes of runtime/simd.py running over labels wherever there are at least eight (the last block overlaps the one
-before, which does not matter for a minimum).
+``kernels.py`` takes a factor of any kind and arity, at the price of a call with the whole graph.  Sweeps over pairwise
+models send a message, or ask for a cost, every few nanoseconds, so the common kinds are written out here.  Messages are
+out(t) = min_s h(s) + cost(s, t), with the eight lanes of runtime/simd.py running over labels wherever there are at
+least eight (the last block overlaps the one before, which does not matter for a minimum).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from tightmap.factors.difference import difference_minmarg
 from tightmap.graph.graph import Kind
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import LANES, get, lane_min, load, minimum, put, splat, store
 
-DENSE, POTTS, QUADRATIC = int(Kind.DENSE), int(Kind.POTTS), int(Kind.QUADRATIC)
+DENSE, POTTS, LINEAR, QUADRATIC = int(Kind.DENSE), int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC)
+PLAIN = (DENSE, POTTS, LINEAR, QUADRATIC)
+LAST_PLAIN = max(PLAIN)
+assert sorted(PLAIN) == list(range(LAST_PLAIN + 1))  # one comparison tells
 FAST = {"contract", "nsz"}
+
+
+@compiled(inline="always")
+def is_plain(kind):
+    """Whether factors of two variables of this kind are plain pairs."""
+    return kind <= LAST_PLAIN
+
+
+@compiled(inline="always")
+def plain_cost(kind, weight, params, param, wide, s, t):
+    """Cost of a plain pair at labels s and t; ``wide`` is the label count of the second variable."""
+    if kind == POTTS:
+        return weight if s != t else 0.0
+    if kind == DENSE:
+        return weight * params[param + s * wide + t]
+    d = float(abs(s - t))
+    if kind == QUADRATIC:
+        d *= d
+    return weight * min(d, params[param])
 
 
 @compiled(_nrt=False, forceinline=True)
@@ -114,10 +137,15 @@ def _dense_from_second(table, base, w, h, c, d, out):
 
 
 @compiled(_nrt=False, forceinline=True)
-def plain_message(kind, p, params, param, w, h, c, d, out):
-    """The message of a Potts or dense edge from the variable at position p (c labels, vector h) to the other (d)."""
+def plain_message(kind, p, params, param, w, h, c, d, out, h_array, out_array, work):
+    """The message of a plain pair from the variable at position p (c labels, vector h) to the other (d labels).
+
+    h and out are pointers to the arrays h_array and out_array.
+    """
     if kind == POTTS:
         _potts(w, h, c, d, out)
+    elif kind != DENSE:
+        difference_minmarg(d, c, w, kind == QUADRATIC, get(params, param), h_array, 0, out_array, work)
     elif p == 0:
         _dense_from_first(params, param, w, h, c, d, out)
     else:
@@ -126,7 +154,7 @@ def plain_message(kind, p, params, param, w, h, c, d, out):
 
 @compiled(_nrt=False, forceinline=True)
 def add_plain_row(kind, p, params, param, w, other, c, d, cost):
-    """cost(s) += cost of an edge of kind 0 to 3 between label s of the variable at position p and label ``other``."""
+    """cost(s) += cost of a plain pair between label s of the variable at position p and label ``other``."""
     if kind == DENSE:
         if p == 0:
             for s in range(c):
