@@ -41,6 +41,8 @@ METHODS: dict[str, str] = {
     "srmp": "tightmap.solvers.regions.srmp:SRMP",
     "mplp": "tightmap.solvers.regions.mplp:MPLP",
     "mplp-c": "tightmap.solvers.regions.mplp:MPLPC",
+    "subgradient": "tightmap.solvers.decomposition.subgradient:Subgradient",
+    "bundle": "tightmap.solvers.decomposition.bundle:Bundle",
     "expansion": "tightmap.solvers.cuts.expansion:Expansion",
     "fastpd": "tightmap.solvers.cuts.fastpd:FastPD",
     "swap": "tightmap.solvers.cuts.swap:Swap",
