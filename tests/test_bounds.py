@@ -14,6 +14,8 @@ BOUNDING = [name for name in METHODS if solver_class(name).capabilities.bounds a
 OPTIONS = {
     "srmp": [{}, {"edges": "minimal"}, {"clusters": "pairs"}, {"clusters": "triplets"}, {"clusters": "cycles"}],
     "mplp-c": [{"first": 5, "inner": 3}, {"first": 5, "inner": 3, "updates": "srmp"}],
+    "subgradient": [{}, {"steps": "diminishing", "sweeps": 2, "decomposition": "chains"}],
+    "bundle": [{"sweeps": 0}, {"sweeps": 0, "variant": "proximal", "planes": 3}, {"sweeps": 2, "planes": 3}],
 }
 MODELS = 2400  # per run, shared out over the methods
 

@@ -90,6 +90,8 @@ def lines(graph: Graph) -> list[npt.NDArray[np.bool_]] | None:
     edges = graph.edges.astype(np.int64)
     step = edges[:, 1] - edges[:, 0]
     directions = np.unique(step)
+    if len(np.unique(edges[:, 0] * graph.n + edges[:, 1])) < graph.m:  # two factors on one pair are a cycle
+        return None
     return None if len(directions) > MOST_LINES else [step == d for d in directions]
 
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import add_slice, argmin, minmarg
+from tightmap.factors.kernels import add_slice, argmin, labellings, minmarg
 from tightmap.runtime.compiled import compiled, lean
-from tightmap.runtime.pace import end_of, late
+from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.solvers.decomposition.subproblems import TREE
 
 
@@ -35,10 +35,19 @@ def _negative_part(u, at, begin, end):
 
 
 @lean
-def up_tree(g, sub, t, cost, sent, keep, start, out, work):
-    """Messages from the leaves to the root, added to the costs of the members; kept in ``sent`` if wanted."""
+def up_tree(g, sub, t, cost, sent, keep, start, out, work, until):
+    """Messages from the leaves to the root, added to the costs of the members; kept in ``sent`` if wanted.
+
+    False if time was up before the root was reached.
+    """
+    spent = 0.0
     at, towards, member_start, member = sub.at, sub.towards, sub.member_start, sub.member
     for e in range(sub.entry_start[t], sub.entry_start[t + 1]):
+        spent += 50.0 + labellings(g, sub.factor[e])
+        if spent > LOOK:
+            spent = 0.0
+            if late(until):
+                return False
         first = member_start[e]
         for p in range(member_start[e + 1] - first):
             start[p] = at[member[first + p]]
@@ -50,11 +59,14 @@ def up_tree(g, sub, t, cost, sent, keep, start, out, work):
         if keep:
             for s in range(at[q + 1] - base):
                 sent[sub.sent_at[e] + s] = out[s]
+    return True
 
 
 @compiled
-def _tree(g, sub, t, cost, x, labels, start, own, out, work):
-    up_tree(g, sub, t, cost, cost, False, start, out, work)
+def _tree(g, sub, t, cost, x, labels, start, own, out, work, until):
+    """The minimum of a tree and the labels that attain it; -inf when time was up."""
+    if not up_tree(g, sub, t, cost, cost, False, start, out, work, until):
+        return -np.inf
     at, variable, member_start, member = sub.at, sub.variable, sub.member_start, sub.member
     q = sub.place_start[t]  # the root
     best = 0
@@ -103,24 +115,20 @@ def _chain(g, sub, t, u, x, labels, now, after, back, out, width):
     for q in range(begin + 1, end):
         d, c = at[q] - at[q - 1], at[q + 1] - at[q]
         j, k = variable[q - 1], variable[q]
-        pair, triple = -1, -1
-        while e < last:
-            far = max(sub.member[sub.member_start[e]], sub.member[sub.member_start[e + 1] - 1])
-            if far != q:
-                break
-            if sub.member_start[e + 1] - sub.member_start[e] == 2:
-                pair = sub.factor[e]
-            else:
-                triple = sub.factor[e]
+        first = e  # entries that end here: pairs, then triples
+        while e < last and sub.member[sub.member_start[e + 1] - 1] == q:
             e += 1
+        triples = first
+        while triples < e and sub.member_start[triples + 1] - sub.member_start[triples] == 2:
+            triples += 1
         for b in range(d):
             for s in range(c):
                 out[s] = u[at[q] + s]
                 if q == begin + 1:
                     out[s] += u[at[q - 1] + b]
             labels[j] = b
-            if pair >= 0:
-                add_slice(g, pair, 1, labels, out, 1.0)
+            for o in range(first, triples):
+                add_slice(g, sub.factor[o], 1, labels, out, 1.0)
             for s in range(c):
                 after[b * width + s] = out[s]
         if q > begin + 1:
@@ -131,8 +139,8 @@ def _chain(g, sub, t, u, x, labels, now, after, back, out, width):
                     labels[k] = s
                     for a in range(a_count):
                         out[a] = now[a * width + b]
-                    if triple >= 0:
-                        add_slice(g, triple, 0, labels, out, 1.0)
+                    for o in range(triples, e):
+                        add_slice(g, sub.factor[o], 0, labels, out, 1.0)
                     best = 0
                     for a in range(1, a_count):
                         if out[a] < out[best]:
@@ -179,7 +187,7 @@ def minimise(first, last, g, sub, u, cost, x, value, factors, error, scratch, le
         if sub.kind[t] == TREE:
             for s in range(sub.at[begin], sub.at[end]):
                 cost[s] = u[s]
-            low = _tree(g, sub, t, cost, x, labels, start, own, out, work)
+            low = _tree(g, sub, t, cost, x, labels, start, own, out, work, until)
         else:
             low = _chain(g, sub, t, u, x, labels, now, after, back, out, width)
         value[t] = low

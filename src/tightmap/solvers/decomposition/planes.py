@@ -26,7 +26,7 @@ from tightmap.graph.graph import FloatArray
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.solvers.decomposition.subproblems import Subproblems
 
-MOST = 40_000_000  # numbers in all tables of products together: more subproblems keep fewer planes
+MOST = 40_000_000  # products, and labels, of all planes together: more and larger subproblems keep fewer planes
 
 
 class Planes(NamedTuple):
@@ -46,7 +46,7 @@ class Planes(NamedTuple):
 
 
 def make_planes(sub: Subproblems, unaries: int, copies: npt.NDArray[np.int64], limit: int) -> Planes:
-    limit = int(max(3, min(limit, (MOST / max(1, sub.count)) ** 0.5 - 1)))
+    limit = int(max(3, min(limit, (MOST / max(1, sub.count)) ** 0.5 - 1, MOST / max(1, len(sub.variable)))))
     shape = (sub.count, limit + 1)
     return Planes(
         np.zeros(len(sub.variable) * limit, dtype=np.int32),

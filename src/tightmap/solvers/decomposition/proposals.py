@@ -38,9 +38,7 @@ def fused(graph: Graph, proposal: Labels, context: Context) -> Labels:
     """The proposal as a local minimum, mixed with the best labelling of the run."""
     proposal = local_minimum(graph, proposal, context)
     best = context.incumbent
-    if best is None or context.remaining() <= 0.0:
-        return proposal
-    if not best.feasible:  # nothing to mix with: one that violates fewer constraints is better
+    if best is None or not best.energy < np.inf or context.remaining() <= 0.0:
         return proposal
     labels = best.labels.astype(np.int64)
     if graph.order <= FUSED:
@@ -66,10 +64,12 @@ class Proposals:
             kinds.append(lambda shares, x, average, labels=labels: labels)
         # passes in order are worth most: one before each of the others
         self.kinds = [kind for other in kinds for kind in (self._in_order, other)]
+        self.ascent: Ascent | None = None  # kept while the shares stay: every pass starts from other messages
         self._turn: Iterator[Callable[..., Labels | None]] = cycle(self.kinds)
 
     def next(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
         """The next labelling, from shares, minimisers x of the subproblems and averages of these, by variable."""
+        self.ascent = None
         found = next(self._turn)(shares, x, average)
         return None if found is None else fused(self.graph, found, self.context)
 
@@ -96,7 +96,9 @@ class Proposals:
         return None if average is None else round_and_descend(self.graph, average, self.context)
 
     def _in_order(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
-        return rounded_in_order(Ascent(self.graph, self.split.to_messages(shares)), self.context)
+        if self.ascent is None:
+            self.ascent = Ascent(self.graph, self.split.to_messages(shares))
+        return rounded_in_order(self.ascent, self.context)
 
 
 def rounded_in_order(ascent: Ascent, context: Context) -> Labels | None:

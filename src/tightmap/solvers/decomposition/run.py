@@ -57,7 +57,7 @@ class Run:
     def gap_above(self, raw: float) -> float:
         """How far a value of the bound is from the best energy, or a guess where no feasible labelling is known."""
         best = self.context.incumbent
-        if best is not None and best.feasible:
+        if best is not None and best.feasible and math.isfinite(best.energy):
             return max(best.energy - raw, 0.0)
         return 0.1 * abs(raw - self.graph.constant)
 

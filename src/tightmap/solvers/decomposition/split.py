@@ -6,8 +6,8 @@ From messages m of any dual method, and back to messages that are worth at least
     m_{f->r} = the message of f towards the root of its tree,   m_{f->j} = -c_j for its other members.
 
 In the second form every variable that is not a root has nothing left and every factor a minimum of zero, so the bound
-of the messages is the sum of the minima of the trees.  (A chain hands on its shares alone: what pairs of labels add to the
-bound has no place in messages to single variables.)
+of the messages is the sum of the minima of the trees.  (A chain hands on its shares alone: what pairs of labels add to
+the bound has no place in messages to single variables.)
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _to_messages(g, sub, offsets, u, cost, messages, scratch):
     for t in range(len(sub.kind)):
         tree = sub.kind[t] == TREE
         if tree:
-            up_tree(g, sub, t, cost, sent, True, start, out, work)
+            up_tree(g, sub, t, cost, sent, True, start, out, work, EVER)
         for m in range(sub.member_start[sub.entry_start[t]], sub.member_start[sub.entry_start[t + 1]]):
             uses[sub.member[m]] += 1
         for e in range(sub.entry_start[t], sub.entry_start[t + 1]):
