@@ -79,7 +79,7 @@ def test_subproblems_are_minimised_exactly(what):
         split = Split(graph, sub)
         u = random_shares(split, np.random.default_rng(k))
         solved = split.solve(u)
-        for t in range(sub.count):
+        for t in range(sub.number):
             own = slice(sub.place_start[t], sub.place_start[t + 1])
             every = {x: (shares, factors) for x, shares, factors in subproblem_energies(graph, sub, t, u)}
             best = min(shares + factors for shares, factors in every.values())
@@ -108,16 +108,13 @@ def test_every_factor_is_in_one_subproblem_and_those_of_a_class_do_not_meet(what
 def test_rows_and_columns_are_lines_and_triples_are_chains():
     assert [int(f.sum()) for f in lines(grid_model(np.random.default_rng(0), 5, 7, 2).graph())] == [30, 28]
     sub, words = decompose(grid_model(np.random.default_rng(0), 5, 7, 2).graph(), "auto")
-    assert sub.count == 12 and words == "12 lines"
+    assert sub.number == 12 and words == "12 lines"
     sub, words = decompose(triples(np.random.default_rng(0), 4, 5).graph(), "auto")
     assert words == "9 second-order chains" and (sub.kind == CHAIN).all()
 
 
 def test_a_complete_graph_needs_few_forests():
-    graph = random_model(np.random.default_rng(0), n=9, factors=0).graph()
-    model = tm.Model([2] * 9)
-    model.add_factors(list(itertools.combinations(range(9), 2)), np.random.default_rng(1).normal(size=(36, 2, 2)))
-    graph = model.graph()
+    graph = glass(0, 9).graph()
     assert len(forests(graph, np.ones(graph.m, dtype=bool))) <= 6  # 8 by number: stars
 
 
@@ -149,7 +146,7 @@ def test_the_bound_is_below_the_true_sum_of_minima():
         u = rng.normal(size=sub.entries) * 10.0 ** rng.integers(-6, 12, sub.entries)
         solved = split.solve(u)
         exact = Fraction(graph.constant)
-        for t in range(sub.count):
+        for t in range(sub.number):
             own = subproblem_terms(graph, sub, t, u)
             exact += min(own)
         shortfall = Fraction(0)  # the copies add up to the unaries but for rounding
@@ -275,12 +272,12 @@ def test_sweeps_never_lower_the_bound():
             before = now
 
 
-def glass(seed, size=6, labels=3):
-    """A grid of random tables with weak unaries: message passing stalls below the linear programme."""
+def glass(seed, n=8, labels=3):
+    """A complete graph of random tables: message passing stalls below the linear programme."""
     rng = np.random.default_rng(seed)
-    model = tm.Model.grid(size, size, labels)
-    model.add_unaries(0.1 * rng.normal(size=(size * size, labels)))
-    edges = model.edges()
+    model = tm.Model([labels] * n)
+    model.add_unaries(0.3 * rng.normal(size=(n, labels)))
+    edges = list(itertools.combinations(range(n), 2))
     model.add_factors(edges, rng.normal(size=(len(edges), labels, labels)))
     return model
 
@@ -305,8 +302,8 @@ def test_bundle_improves_on_message_passing_that_stalls():
         stalled = tm.solve(model, "trws")
         result = tm.solve(model, "bundle", init=stalled, max_iterations=300)
         assert result.lower_bound >= stalled.lower_bound - 1e-9
-        better += result.lower_bound > stalled.lower_bound + 1e-4
-    assert better >= 2
+        better += result.lower_bound > stalled.lower_bound + 0.03
+    assert better == 4
 
 
 @pytest.mark.parametrize(

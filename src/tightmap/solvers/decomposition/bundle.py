@@ -69,11 +69,11 @@ class Blocks:
         self.run, self.passes = run, passes
         sub = run.split.sub
         self.planes = make_planes(sub, len(run.graph.arrays.unary), run.split.copies, limit)
-        self.gains = np.zeros(sub.count)
+        self.gains = np.zeros(sub.number)
 
     def add(self, solved: Solved) -> None:
         sub = self.run.split.sub
-        parallel.run(add_planes, sub.count, sub, self.planes, solved.labels, solved.factors)
+        parallel.run(add_planes, sub.number, sub, self.planes, solved.labels, solved.factors)
         add_up(self.run.graph.arrays.offset, sub, self.planes)
 
     def propose(self, centre: FloatArray, c: float) -> Iterator[None]:

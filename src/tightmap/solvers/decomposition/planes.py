@@ -30,14 +30,14 @@ MOST = 40_000_000  # products, and labels, of all planes together: more and larg
 
 
 class Planes(NamedTuple):
-    """Planes 1..count of every subproblem, plane 0 is the aggregate."""
+    """Planes 1..kept of every subproblem, plane 0 is the aggregate."""
 
     labels: npt.NDArray[np.int32]  # of plane k of T, from place_start[T] * limit + (k - 1) * length on
     value: FloatArray  # (T, limit + 1)
     weight: FloatArray  # (T, limit + 1)
     product: FloatArray  # (T, limit + 1, limit + 1) G
     idle: npt.NDArray[np.int32]  # (T, limit + 1) rounds since the plane had weight
-    count: npt.NDArray[np.int32]  # (T,)
+    kept: npt.NDArray[np.int32]  # (T,) how many planes
     aggregate: FloatArray  # over all copies
     average: FloatArray  # mu, over all copies
     total: FloatArray  # sum of mu over the copies of a variable, in the layout of the unaries
@@ -46,19 +46,19 @@ class Planes(NamedTuple):
 
 
 def make_planes(sub: Subproblems, unaries: int, copies: npt.NDArray[np.int64], limit: int) -> Planes:
-    limit = int(max(3, min(limit, (MOST / max(1, sub.count)) ** 0.5 - 1, MOST / max(1, len(sub.variable)))))
-    shape = (sub.count, limit + 1)
+    limit = int(max(3, min(limit, (MOST / max(1, sub.number)) ** 0.5 - 1, MOST / max(1, len(sub.variable)))))
+    shape = (sub.number, limit + 1)
     return Planes(
         np.zeros(len(sub.variable) * limit, dtype=np.int32),
         np.zeros(shape),
         np.zeros(shape),
         np.zeros((*shape, limit + 1)),
         np.zeros(shape, dtype=np.int32),
-        np.zeros(sub.count, dtype=np.int32),
+        np.zeros(sub.number, dtype=np.int32),
         np.zeros(sub.entries),
         np.zeros(sub.entries),
         np.zeros(unaries),
-        np.zeros(sub.count),
+        np.zeros(sub.number),
         1.0 - 1.0 / copies[sub.variable],
     )
 
@@ -99,7 +99,7 @@ def _merge(sub, planes, t, k, limit):
     planes.weight[t, 0] = mine + old
     planes.weight[t, k] = 0.0
     planes.product[t, 0, 0] = square
-    for l in range(1, planes.count[t] + 1):
+    for l in range(1, planes.kept[t] + 1):
         planes.product[t, 0, l] = _agreement(sub, planes, t, l, 0, limit)
         planes.product[t, l, 0] = planes.product[t, 0, l]
 
@@ -107,9 +107,9 @@ def _merge(sub, planes, t, k, limit):
 @lean
 def _free_slot(sub, planes, t, limit):
     """Where a new plane goes: behind the others, in place of the one idle for longest, or of one that is merged."""
-    if planes.count[t] < limit:
-        planes.count[t] += 1
-        return planes.count[t]
+    if planes.kept[t] < limit:
+        planes.kept[t] += 1
+        return planes.kept[t]
     slot = 1
     for k in range(2, limit + 1):
         if planes.idle[t, k] > planes.idle[t, slot] or (
@@ -129,7 +129,7 @@ def add_planes(first, last, sub, planes, x, factors):
         begin, end = sub.place_start[t], sub.place_start[t + 1]
         length = end - begin
         known = False
-        for k in range(1, planes.count[t] + 1):
+        for k in range(1, planes.kept[t] + 1):
             base = begin * limit + (k - 1) * length
             same = True
             for q in range(length):
@@ -149,10 +149,10 @@ def add_planes(first, last, sub, planes, x, factors):
         planes.value[t, slot] = factors[t]
         planes.weight[t, slot] = 0.0
         planes.idle[t, slot] = 0
-        for l in range(planes.count[t] + 1):
+        for l in range(planes.kept[t] + 1):
             planes.product[t, slot, l] = _agreement(sub, planes, t, slot, l, limit)
             planes.product[t, l, slot] = planes.product[t, slot, l]
-        if planes.count[t] == 1 and planes.weight[t, 0] == 0.0:  # the first plane of all
+        if planes.kept[t] == 1 and planes.weight[t, 0] == 0.0:  # the first plane of all
             planes.weight[t, 1] = 1.0
             planes.cost[t] = factors[t]
             for q in range(begin, end):
@@ -215,7 +215,7 @@ def improve(first, last, base, offset, sub, planes, centre, c, most, gains):
         zero = at[begin]
         if at[end] - zero > len(row):
             row = np.empty(at[end] - zero)
-        count = planes.count[t]
+        count = planes.kept[t]
         for q in range(begin, end):
             share = c * (1.0 - planes.spread[q])
             o = offset[sub.variable[q]] - at[q]
@@ -260,8 +260,8 @@ def improve(first, last, base, offset, sub, planes, centre, c, most, gains):
 def step_from(offset, sub, planes, centre, c, out):
     """out = centre + c (mu - mean); returns the value of the model there, sum_T v_T + <out_T, mu_T>."""
     model = 0.0
-    for t in range(len(planes.count)):
-        for k in range(1, planes.count[t] + 1):
+    for t in range(len(planes.kept)):
+        for k in range(1, planes.kept[t] + 1):
             planes.idle[t, k] = 0 if planes.weight[t, k] > 0.0 else planes.idle[t, k] + 1
         part = planes.cost[t]
         for q in range(sub.place_start[t], sub.place_start[t + 1]):

@@ -14,7 +14,7 @@ or in models of high order every connected region in which it is better.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle
 
 import numpy as np
@@ -53,52 +53,55 @@ class Proposals:
 
     def __init__(self, graph: Graph, split: Split, context: Context) -> None:
         self.graph, self.split, self.context = graph, split, context
-        kinds: list[Callable[[FloatArray, Places, FloatArray | None], Labels | None]] = [self._average]
-        for k in range(split.sub.classes):
-            kinds.append(lambda shares, x, average, k=k: split.labelling(x, k))
-        self.constants: list[Labels] = []
-        if len(graph.arrays.unary) <= AFFORDABLE and graph.order <= FUSED:
-            cards = graph.arrays.cards.astype(np.int64)
-            self.constants = [np.minimum(cards - 1, s) for s in range(graph.max_labels)]
-        for labels in self.constants:
-            kinds.append(lambda shares, x, average, labels=labels: labels)
+        affordable = len(graph.arrays.unary) <= AFFORDABLE and graph.order <= FUSED
+        self.expansions = graph.max_labels if affordable else 0
+        others = [("average", 0), *(("class", k) for k in range(split.sub.classes))]
+        others += [("label", s) for s in range(self.expansions)]
         # passes in order are worth most: one before each of the others
-        self.kinds = [kind for other in kinds for kind in (self._in_order, other)]
+        self.kinds = [kind for other in others for kind in (("order", 0), other)]
         self.ascent: Ascent | None = None  # kept while the shares stay: every pass starts from other messages
-        self._turn: Iterator[Callable[..., Labels | None]] = cycle(self.kinds)
+        self._turn = cycle(self.kinds)
 
     def next(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
         """The next labelling, from shares, minimisers x of the subproblems and averages of these, by variable."""
         self.ascent = None
-        found = next(self._turn)(shares, x, average)
+        found = self._proposal(shares, x, average)
         return None if found is None else fused(self.graph, found, self.context)
+
+    def _proposal(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
+        kind, k = next(self._turn)
+        if kind == "class":
+            return self.split.labelling(x, k)
+        if kind == "label":
+            return self._constant(k)
+        if kind == "average":
+            return None if average is None else round_and_descend(self.graph, average, self.context)
+        if self.ascent is None:
+            self.ascent = Ascent(self.graph, self.split.to_messages(shares))
+        return rounded_in_order(self.ascent, self.context)
+
+    def _constant(self, label: int) -> Labels:
+        """One label for all variables that have it, the last one for the others."""
+        return np.minimum(self.graph.arrays.cards.astype(np.int64) - 1, label)
 
     def settled(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Iterator[Labels | None]:
         """The next labelling, improved by expansion moves of its own before it is fused: it may end elsewhere.
 
         Yields None between two moves, and in the end the labelling.
         """
-        found = next(self._turn)(shares, x, average)
+        found = self._proposal(shares, x, average)
         if found is None:
             return
         labels = local_minimum(self.graph, found, self.context)
         quiet = 0
-        for constant in cycle(self.constants):
-            if quiet == len(self.constants) or self.context.remaining() <= 0.0:
+        for label in cycle(range(self.expansions)):
+            if quiet == self.expansions or self.context.remaining() <= 0.0:
                 break
             before = energy(self.graph, labels)
-            fuse_into(self.graph, labels, constant, largest=CHOICES)
+            fuse_into(self.graph, labels, self._constant(label), largest=CHOICES)
             quiet = 0 if energy(self.graph, labels) < before else quiet + 1
             yield None
         yield fused(self.graph, labels, self.context)
-
-    def _average(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
-        return None if average is None else round_and_descend(self.graph, average, self.context)
-
-    def _in_order(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
-        if self.ascent is None:
-            self.ascent = Ascent(self.graph, self.split.to_messages(shares))
-        return rounded_in_order(self.ascent, self.context)
 
 
 def rounded_in_order(ascent: Ascent, context: Context) -> Labels | None:

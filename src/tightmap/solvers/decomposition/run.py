@@ -27,6 +27,7 @@ from tightmap.solvers.decomposition.split import Places, Solved, Split
 STEP = 0.1  # seconds of work after which a step ends
 EARLY = 4  # so many rounds at the beginning, and then every ``OFTEN``th one, give a labelling
 OFTEN = 5
+LAST = 12  # in the end, proposals in a row that bring nothing
 
 
 @dataclass
@@ -68,9 +69,9 @@ class Run:
         return self.proposals.next(self.shares, solved.labels, None if average is None else average())
 
     def close(self, solved: Solved, average: FloatArray | None) -> Iterator[Progress | None]:
-        """The bound is as good as it gets: proposals of every kind until none of them lowers the energy."""
+        """The bound is as good as it gets: proposals until some in a row have not lowered the energy."""
         quiet, best = 0, self.context.incumbent
-        while best is not None and quiet < len(self.proposals.kinds):
+        while best is not None and quiet < min(LAST, len(self.proposals.kinds)):
             before = best.energy
             for labels in self.proposals.settled(self.shares, solved.labels, average):
                 yield None if labels is None else Progress(labels, solved.bound)

@@ -74,8 +74,10 @@ class Split:
         sub, graph = self.sub, self.graph
         open_end = self.settle(u)
         x = np.zeros(len(sub.variable), dtype=np.int32)
-        value, factors, error = np.empty(sub.count), np.empty(sub.count), np.empty(sub.count)
-        parallel.run(minimise, sub.count, graph.arrays, sub, u, self.cost, x, value, factors, error, self.scratch, left)
+        value, factors, error = np.empty(sub.number), np.empty(sub.number), np.empty(sub.number)
+        parallel.run(
+            minimise, sub.number, graph.arrays, sub, u, self.cost, x, value, factors, error, self.scratch, left
+        )
         if left < EVER and np.isneginf(value).any():
             raise TimeUp
         raw = math.fsum((graph.constant, *value.tolist()))

@@ -49,7 +49,8 @@ class Subproblems(NamedTuple):
     below: FloatArray  # (T,) sum over the factors of how far below zero their costs go
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
+        """How many subproblems there are."""
         return len(self.kind)
 
     @property
@@ -156,7 +157,7 @@ def assemble(graph: Graph, parts: list[Part], least: FloatArray) -> Subproblems:
     width = np.maximum.reduceat(g.cards[g.scope], g.scope_start[:-1])[factor] if len(factor) else arity
     steps = 16.0 * (arity + 2.0) + 4.0 * width
     terms = np.bincount(owner, weights=steps, minlength=len(kind)) + 4.0 * np.diff(place_start) + 4.0
-    below = np.bincount(owner, weights=np.maximum(0.0, -least[factor]), minlength=len(kind))
+    below = np.bincount(owner, weights=np.maximum(0.0, -least[factor]), minlength=len(kind)).astype(np.float64)
     return Subproblems(
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         kind,
