@@ -14,7 +14,7 @@ or in models of high order every connected region in which it is better.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import numpy as np
@@ -25,6 +25,7 @@ from tightmap.graphcut.fusion import fuse_into
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.runtime import clock
 from tightmap.runtime.pace import time_left
 from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.split import Places, Split
@@ -34,7 +35,7 @@ CHOICES = 1 << 15  # variables that are decided together at most
 AFFORDABLE = 1 << 22  # labels of all variables together up to which one label for all of them is a proposal
 
 
-def fused(graph: Graph, proposal: Labels, context: Context) -> Labels:
+def _fused(graph: Graph, proposal: Labels, context: Context) -> Labels:
     """The proposal as a local minimum, mixed with the best labelling of the run."""
     proposal = local_minimum(graph, proposal, context)
     best = context.incumbent
@@ -61,15 +62,32 @@ class Proposals:
         self.kinds = [kind for other in others for kind in (("order", 0), other)]
         self.ascent: Ascent | None = None  # kept while the shares stay: every pass starts from other messages
         self._turn = cycle(self.kinds)
+        self._longest: dict[str, float] = {}  # seconds that each kind of work has taken
+
+    def _in_time(self, work: str, do: Callable[[], Labels | None]) -> Labels | None:
+        """Do this, unless the time that is left is less than it has taken before."""
+        if self.context.remaining() < self._longest.get(work, 0.0):
+            return None
+        begin = clock.now()
+        found = do()
+        self._longest[work] = max(self._longest.get(work, 0.0), clock.now() - begin)
+        return found
+
+    def fused(self, proposal: Labels) -> Labels | None:
+        """The proposal as a local minimum, mixed with the best labelling of the run; None if there is no time."""
+        return self._in_time("fusion", lambda: _fused(self.graph, proposal, self.context))
 
     def next(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
         """The next labelling, from shares, minimisers x of the subproblems and averages of these, by variable."""
         self.ascent = None
         found = self._proposal(shares, x, average)
-        return None if found is None else fused(self.graph, found, self.context)
+        return None if found is None else self.fused(found)
 
     def _proposal(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
         kind, k = next(self._turn)
+        return self._in_time(kind, lambda: self._make(kind, k, shares, x, average))
+
+    def _make(self, kind: str, k: int, shares: FloatArray, x: Places, average: FloatArray | None) -> Labels | None:
         if kind == "class":
             return self.split.labelling(x, k)
         if kind == "label":
@@ -101,7 +119,7 @@ class Proposals:
             fuse_into(self.graph, labels, self._constant(label), largest=CHOICES)
             quiet = 0 if energy(self.graph, labels) < before else quiet + 1
             yield None
-        yield fused(self.graph, labels, self.context)
+        yield self.fused(labels)
 
 
 def rounded_in_order(ascent: Ascent, context: Context) -> Labels | None:

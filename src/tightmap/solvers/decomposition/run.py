@@ -21,7 +21,7 @@ from tightmap.runtime.pace import TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.forests import DECOMPOSITIONS, decompose
-from tightmap.solvers.decomposition.proposals import Proposals, fused, rounded_in_order
+from tightmap.solvers.decomposition.proposals import Proposals, rounded_in_order
 from tightmap.solvers.decomposition.split import Places, Solved, Split
 
 STEP = 0.1  # seconds of work after which a step ends
@@ -126,7 +126,7 @@ def begin(
             yield None
             run.shares = split.from_messages(ascent.messages)
             bound = split.solve(run.shares, time_left(context)).bound
-            labels = None if labels is None else fused(graph, labels, context)
+            labels = None if labels is None else run.proposals.fused(labels)
         elif not (ascent.sweep(True, False, time_left(context)) and ascent.sweep(False, False, time_left(context))):
             raise TimeUp
         yield Progress(labels, bound, pending=bound is None)
