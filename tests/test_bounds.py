@@ -15,6 +15,8 @@ OPTIONS = {
     "srmp": [{}, {"edges": "minimal"}, {"clusters": "pairs"}, {"clusters": "triplets"}, {"clusters": "cycles"}],
     "ad3": [{}, {"exact": True}, {"absorb": False}],
     "mplp-c": [{"first": 5, "inner": 3}, {"first": 5, "inner": 3, "updates": "srmp"}],
+    "subgradient": [{}, {"steps": "diminishing", "sweeps": 2, "decomposition": "chains"}],
+    "bundle": [{"sweeps": 0}, {"sweeps": 0, "variant": "proximal", "planes": 3}, {"sweeps": 2, "planes": 3}],
 }
 MODELS = 2400  # per run, shared out over the methods
 

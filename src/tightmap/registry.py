@@ -42,6 +42,8 @@ METHODS: dict[str, str] = {
     "mplp": "tightmap.solvers.regions.mplp:MPLP",
     "mplp-c": "tightmap.solvers.regions.mplp:MPLPC",
     "ad3": "tightmap.solvers.decomposition.ad3:AD3",
+    "subgradient": "tightmap.solvers.decomposition.subgradient:Subgradient",
+    "bundle": "tightmap.solvers.decomposition.bundle:Bundle",
     "expansion": "tightmap.solvers.cuts.expansion:Expansion",
     "fastpd": "tightmap.solvers.cuts.fastpd:FastPD",
     "swap": "tightmap.solvers.cuts.swap:Swap",

@@ -74,6 +74,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "srmp": [{"edges": "minimal"}] + [{"clusters": c} for c in ("squares", "pairs", "triplets", "cycles")],
     "mplp-c": [{"clusters": "triplets", "first": 2, "inner": 1}, {"clusters": "cycles", "updates": "srmp", "first": 2}],
     "ad3": [{"exact": True}, {"absorb": False, "relaxation": 1.5}, {"adaptive": False, "eta": 1.0}],
+    "subgradient": [{"steps": "diminishing", "sweeps": 2, "decomposition": "forests"}],
+    "bundle": [
+        {"variant": "proximal", "planes": 3, "sweeps": 0},
+        {"planes": 3, "sweeps": 0, "decomposition": "forests"},
+        {"decomposition": "lines", "passes": 1},
+        {"decomposition": "chains", "planes": 5},
+    ],
     "expansion": [
         {"largest": False, "order": "random", "restart": True},
         {"nonmetric": "qpbo"},

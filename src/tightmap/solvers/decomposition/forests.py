@@ -1,0 +1,125 @@
+"""Which factors go together: lines of grids, spanning forests of any graph, acyclic parts of factors of any order.
+
+lines    the edges (i, i + d) with one difference d of the numbers of their ends: paths, because every variable has one
+         successor.  In an image d = 1 are its rows, d = width its columns, d = width + 1 and width - 1 its diagonals.
+forests  Kruskal: a factor joins the first forest in which all its variables are still in different components.  With
+         factors of three and more variables that is an acyclic part of a hypergraph.
+chains   second-order chains of triples (i, i + d, i + 2 d), see ``chains.py``; what is left over goes into forests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.factors.kernels import minimum, workspace
+from tightmap.graph.graph import FloatArray, Graph
+from tightmap.moves.context import Context
+from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import check_time
+from tightmap.solvers.decomposition.chains import chain_parts
+from tightmap.solvers.decomposition.subproblems import Part, Subproblems, assemble, trees
+
+DECOMPOSITIONS = ("auto", "lines", "forests", "chains")
+MOST_LINES = 12  # directions of lines: more are not what anybody would call a grid
+
+
+@compiled
+def _least(g, scratch):
+    """The smallest entry of every factor."""
+    zeros, start = np.zeros(max(1, g.cards.max())), np.zeros(128, np.int64)
+    work, out = np.empty(scratch), np.empty(scratch)
+    least = np.empty(len(g.kind))
+    for f in range(len(g.kind)):
+        least[f] = minimum(g, f, zeros, start, out, work)
+    return least
+
+
+@compiled
+def _forest(g, order, left):
+    """Kruskal over the factors that are left, in this order; what is taken is left no more."""
+    n = len(g.cards)
+    parent = np.arange(n)
+    taken = np.zeros(len(g.kind), np.bool_)
+    roots = np.empty(128, np.int64)
+    for f in order:
+        if not left[f]:
+            continue
+        begin, end = g.scope_start[f], g.scope_start[f + 1]
+        fits = True
+        for p in range(begin, end):
+            r = np.int64(g.scope[p])
+            while parent[r] != r:
+                parent[r] = parent[parent[r]]
+                r = parent[r]
+            roots[p - begin] = r
+            for q in range(p - begin):
+                fits &= roots[q] != r
+        if fits:
+            taken[f] = True
+            left[f] = False
+            for q in range(1, end - begin):
+                parent[roots[q]] = roots[0]
+    return taken
+
+
+def forests(graph: Graph, left: npt.NDArray[np.bool_], context: Context | None = None) -> list[npt.NDArray[np.bool_]]:
+    """Forests that together have every factor that is left exactly once.
+
+    Factors are taken by number, which suits images, or in a fixed random order where that needs fewer forests (by
+    number a complete graph falls into stars).
+    """
+    tried = []
+    arity = np.diff(graph.arrays.scope_start)
+    least = -(-int((arity - 1)[left].sum()) // max(1, graph.n - 1))  # joins, of which a forest has at most n - 1
+    for order in (np.arange(graph.m), np.random.default_rng(0).permutation(graph.m)):
+        remaining, found = left.copy(), []
+        while remaining.any():
+            check_time(context)
+            found.append(_forest(graph.arrays, order, remaining))
+        tried.append(found)
+        if len(found) <= least + 1:
+            break
+    return min(tried, key=len)
+
+
+def lines(graph: Graph) -> list[npt.NDArray[np.bool_]] | None:
+    """Lines of a pairwise graph, direction by direction; None where there are too many directions."""
+    if graph.order > 2:
+        return None
+    edges = graph.edges.astype(np.int64)
+    step = edges[:, 1] - edges[:, 0]
+    directions = np.unique(step)
+    if len(np.unique(edges[:, 0] * graph.n + edges[:, 1])) < graph.m:  # two factors on one pair are a cycle
+        return None
+    return None if len(directions) > MOST_LINES else [step == d for d in directions]
+
+
+def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[Subproblems, str]:
+    """Subproblems, and in words what they are; "auto" takes chains, then lines, where the model has them."""
+    left = np.ones(graph.m, dtype=np.bool_)
+    parts: list[Part] = []
+    words = []
+    if what in ("auto", "chains"):
+        parts, left = chain_parts(graph)
+        if parts:
+            words.append(f"{sum(len(p.place_start) - 1 for p in parts)} second-order chains")
+    nobody = np.zeros(graph.n, dtype=np.bool_)
+    directions = lines(graph) if what in ("auto", "lines") and not parts else None
+    if directions is not None and (what == "lines" or graph.m >= 8 * len(directions)):
+        chosen, word = directions, "lines"
+    else:
+        chosen, word = forests(graph, left, context), "trees"
+    made = [trees(graph, factors, nobody) for factors in chosen]
+    if made:
+        words.append(f"{sum(len(p.place_start) - 1 for p in made)} {word}")
+    parts = [*parts, *made]
+    alone = np.ones(graph.n, dtype=np.bool_)
+    alone[graph.arrays.scope] = False
+    if alone.any():
+        parts.append(trees(graph, np.zeros(graph.m, dtype=np.bool_), alone))
+    return assemble(graph, parts, smallest_entries(graph)), " and ".join(words)
+
+
+def smallest_entries(graph: Graph) -> FloatArray:
+    return _least(graph.arrays, workspace(graph.arrays))
