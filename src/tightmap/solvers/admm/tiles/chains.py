@@ -247,6 +247,7 @@ def bound_tile(
     down: Seam | None = None
     if tile % 2 == 0 and model.tiles > 1:
         given[:] = 0.0
+        _along_rows(unary, share, weight, costs.profile, taps, 1.0, False)  # all that rows know goes to the seams too
         for d in range(count):
             if seam:
                 _upwards(share[d], weight, d + 1, rights[d], costs.profile, taps, ahead, False)

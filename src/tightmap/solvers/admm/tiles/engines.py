@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
 import signal
-import tempfile
 import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from tightmap.solvers.admm.tiles.rows import GridRows
@@ -222,17 +219,3 @@ def _stop(hands: list[_Hand], store: SharedStore | FileStore) -> None:
     hands.clear()
     store.close()
 
-
-def temporary_folder() -> str:
-    return tempfile.mkdtemp(prefix="tightmap-")
-
-
-def remove_folder(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def labels_digest(labels: npt.NDArray[Any]) -> int:
-    """A short name for a labelling, to compare runs."""
-    import zlib
-
-    return zlib.crc32(np.ascontiguousarray(labels).tobytes())
