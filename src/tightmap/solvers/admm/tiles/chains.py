@@ -264,4 +264,3 @@ def bound_tile(
     handed = sum(float(np.abs(g).sum()) for g in (above, below, up, down) if g is not None)
     error = UNIT * (2.0 * (count + 8) * (sizes + handed) + (width + height + 4) * (count + 1) * minima)
     return total, error, up, down
-

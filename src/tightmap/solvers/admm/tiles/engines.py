@@ -6,6 +6,7 @@ tile; afterwards all that was written can be read by all.  How the tiles are sha
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -44,7 +45,7 @@ def shares(tiles: int, workers: int) -> list[tuple[int, int]]:
     """Ranges of tiles, one for every worker that gets any."""
     workers = max(1, min(workers, tiles))
     cuts = [tiles * k // workers for k in range(workers + 1)]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(itertools.pairwise(cuts))
 
 
 def write_position(folder: str, position: dict[str, Any]) -> None:
@@ -100,7 +101,9 @@ class Inline(_Kept):
 class _Hand:
     """One worker process and the pipe to it."""
 
-    def __init__(self, model: GridRows, store: SharedStore | FileStore, first: int, last: int, visit: int | None) -> None:
+    def __init__(
+        self, model: GridRows, store: SharedStore | FileStore, first: int, last: int, visit: int | None
+    ) -> None:
         reach = model.tile  # rows beyond its own that a worker may read
         lo, hi = model.rows_of(first, last)
         self.first, self.last = first, last
@@ -218,4 +221,3 @@ def _stop(hands: list[_Hand], store: SharedStore | FileStore) -> None:
         hand.stop()
     hands.clear()
     store.close()
-

@@ -57,7 +57,7 @@ class StripActor:
         for tile in range(self.first, self.last):
             rows = {name: self.store.read(name, *self.model.rows_of(tile, tile + 1)) for name in self.store.arrays}
             with open(_file(folder, generation, tile), "wb") as file:
-                np.savez(file, **rows)
+                np.savez(file, **rows)  # type: ignore[arg-type]
 
     def load(self, folder: str, generation: int) -> None:
         for tile in range(self.first, self.last):
@@ -77,7 +77,7 @@ class RayEngine:
         self, model: GridRows, arrays: dict[str, Layout], workers: int, folder: str | None, visit: int | None
     ) -> None:
         try:
-            import ray
+            import ray  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
             raise OptionError('engine "ray" needs the package ray: pip install "tightmap[ray]"') from None
         self.ray, self.model, self.arrays, self.visit, self.folder = ray, model, arrays, visit, folder
@@ -85,10 +85,13 @@ class RayEngine:
         self._started = not ray.is_initialized()
         if self._started:
             os.environ.setdefault("RAY_worker_niceness", "0")  # Ray starts its workers at low priority
+            os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of calls that follow a lost actor
             if os.environ.get("RAY_ADDRESS"):
                 ray.init(log_to_driver=False)
             else:
-                ray.init(num_cpus=max(len(self.parts), os.cpu_count() or 1), include_dashboard=False, log_to_driver=False)
+                ray.init(
+                    num_cpus=max(len(self.parts), os.cpu_count() or 1), include_dashboard=False, log_to_driver=False
+                )
         self._class = ray.remote(num_cpus=1, max_restarts=0)(StripActor)
         self._generation = -1  # of the checkpoint to go back to
         self._since: list[Step] = []  # the steps after it
@@ -153,7 +156,7 @@ class RayEngine:
         return np.concatenate(parts)[first:last]
 
     def save(self, position: dict[str, Any]) -> None:
-        if self.folder is None or len(self._since) < SAVE_EVERY and position["position"]["phase"] != "done":
+        if self.folder is None or (len(self._since) < SAVE_EVERY and position["position"]["phase"] != "done"):
             return
         folder, generation = self.folder, self._generation + 1
         self._safely(lambda: self.ray.get([actor.save.remote(folder, generation) for actor in self.actors]))

@@ -2,8 +2,8 @@
 
     E(x) = sum_p u_p(x_p) + sum_{p -> q} w_pq V(|x_p - x_q|),   q right of p, below p, and with diagonals below p aside
 
-A tile is a fixed number of rows.  Everything that a run computes is defined on tiles (sums, random numbers, the order of
-moves), so that the result depends on the height of a tile and never on who computes which of them.
+A tile is a fixed number of rows.  Everything that a run computes is defined on tiles (sums, random numbers, the order
+of moves), so that the result depends on the height of a tile and never on who computes which of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TILE = 256  # rows
 class Source(Protocol):
     """Rows of an array of which no more than some rows need be in memory.  Other processes get it by pickling."""
 
-    shape: tuple[int, ...]
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
     def read(self, first: int, last: int) -> Array:
         """The rows first..last, which the caller does not change."""
@@ -99,7 +100,7 @@ class InZarr:
     shape: tuple[int, ...]
 
     def read(self, first: int, last: int) -> Array:
-        import zarr
+        import zarr  # type: ignore[import-not-found,unused-ignore]
 
         return np.asarray(zarr.open(self.path, mode="r")[first:last])
 
@@ -138,7 +139,7 @@ def source_of(data: Any, shape: tuple[int, ...] | None = None) -> Source:
         if place is not None:
             return place
     if hasattr(data, "read") and hasattr(data, "cut") and hasattr(data, "shape"):
-        return data  # type: ignore[no-any-return]
+        return data
     array = np.asarray(data)
     return InMemory(array, array.shape)
 
@@ -181,7 +182,9 @@ class GridRows:
 
     unary: Source  # (height, width, labels)
     profile: tuple[float, ...]  # V(0) = 0, V(1), ... for every difference of labels
-    weights: tuple[float, ...] | Source  # one per direction (two, or four with diagonals), or (height, directions, width)
+    weights: (
+        tuple[float, ...] | Source
+    )  # one per direction (two, or four with diagonals), or (height, directions, width)
     tile: int = TILE
 
     @property

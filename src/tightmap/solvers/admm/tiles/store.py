@@ -34,7 +34,9 @@ class Layout(NamedTuple):
 def layouts(model: GridRows, dtype: type) -> dict[str, Layout]:
     """All arrays of a run: iterates twice, for before and after some iterations, and three labellings."""
     columns = -(-model.width // LANES) * LANES
-    out = {f"{name}.{side}": Layout(columns * model.labels, np.dtype(dtype).str) for name in ITERATES for side in (0, 1)}
+    out = {
+        f"{name}.{side}": Layout(columns * model.labels, np.dtype(dtype).str) for name in ITERATES for side in (0, 1)
+    }
     out.update({name: Layout(model.width, np.dtype(model.label_type).str) for name in LABELLINGS})
     return out
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tightmap.graph.graph import Kind
 from tightmap.graph.stencil import Stencil
+from tightmap.runtime.simd import LANES
 from tightmap.solvers.admm import grid
 from tightmap.solvers.admm.tiles.rows import DIRECTIONS, GridRows
 from tightmap.solvers.admm.tiles.store import ITERATES, Store
@@ -30,7 +31,7 @@ class Segment(NamedTuple):
 
     cycle: int
     iteration: int  # the first one
-    count: int
+    length: int
     rho0: float
     growth: float  # per iteration
     relax: float
@@ -67,7 +68,9 @@ class Strip:
             cap = grid.grid_ranges(self.plan, begin, end)
             rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + cap[:, None]).astype(segment.dtype)
             if segment.noise > 0.0:
-                noise = [row_noise(segment, row, model.width * model.labels) for row in range(first + begin, first + end)]
+                noise = [
+                    row_noise(segment, row, model.width * model.labels) for row in range(first + begin, first + end)
+                ]
                 rows += np.concatenate(noise).reshape(rows.shape)
             grid.grid_write(self.plan, self.plan.unary, rows, begin)
 
@@ -81,7 +84,7 @@ class Strip:
 
     def _inside(self, flat: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """The rows of the image, as they are kept in a store."""
-        margin = self.plan.labels * grid.LANES
+        margin = self.plan.labels * LANES
         rows = flat[margin:-margin].reshape(self.plan.height + 2, -1)
         return rows[1:-1]
 
@@ -95,7 +98,7 @@ class Strip:
 
     def sweep(self, segment: Segment) -> None:
         kind = segment.dtype
-        at, end = segment.iteration, segment.iteration + segment.count
+        at, end = segment.iteration, segment.iteration + segment.length
         while at < end:
             count = min(SAME_RHO - at % SAME_RHO, end - at)
             grid.grid_touch(self.state)
@@ -123,7 +126,7 @@ def sweep_tiles(
 ) -> tuple[list[float], Strip]:
     """A segment on the tiles first..last: their residuals, and the strip, which may serve for the next segment."""
     lo, hi = model.rows_of(first, last)
-    a, b = max(0, lo - 2 * segment.count), min(model.height, hi + 2 * segment.count)
+    a, b = max(0, lo - 2 * segment.length), min(model.height, hi + 2 * segment.length)
     strip = kept
     if strip is None or (strip.first, strip.last, strip.cycle) != (a, b, segment.cycle):
         strip = None  # before the next one is made
@@ -140,14 +143,14 @@ def sweep_tiles(
 def round_tile(model: GridRows, store: Store, tile: int, side: int, double: bool) -> npt.NDArray[np.integer]:
     """Largest entry of every vector of the first copy."""
     lo, hi = model.rows_of(tile, tile + 1)
-    labels = np.empty((hi - lo, model.width), model.label_type)
+    labels: npt.NDArray[np.integer] = np.empty((hi - lo, model.width), model.label_type)
     outline = Stencil(
         PART, model.width, model.labels, Kind.POTTS, np.array(DIRECTIONS[: model.directions]),
         np.zeros((model.directions, PART, model.width)), np.array(model.profile),
     )  # fmt: skip
     plan = grid.grid_plan(outline, np.float64 if double else np.float32)
     flat = plan.unary  # a place with the right layout
-    margin = plan.labels * grid.LANES
+    margin = plan.labels * LANES
     for begin in range(lo, hi, PART):
         end = min(begin + PART, hi)
         flat[margin:-margin].reshape(PART + 2, -1)[1 : 1 + end - begin] = store.read(f"x1.{side}", begin, end)
