@@ -10,7 +10,7 @@ from numba import njit
 from numba.core import event
 
 import tightmap as tm
-from tightmap.registry import METHODS
+from tightmap.registry import METHODS, solver_class
 from tightmap.runtime import clock
 from tightmap.runtime.clock import PREPARE
 from tightmap.solvers.admm import engine as admm_engine
@@ -63,9 +63,10 @@ def test_the_first_run_of_admm_is_like_any_other(monkeypatch):
 @pytest.mark.parametrize("method", METHODS)
 def test_without_a_time_limit_no_result_depends_on_the_clock(method, monkeypatch):
     rng = np.random.default_rng(3)
-    model = tm.Model.grid(5, 6, 3 if method != "qpbo" else 2)
+    binary = solver_class(method).capabilities.binary
+    model = tm.Model.grid(5, 6, 2 if binary else 3)
     model.add_unaries(rng.random((30, model.max_labels)))
-    model.add_potts(model.edges(), rng.uniform(-0.4 if method == "qpbo" else 0.1, 1.0, len(model.edges())))
+    model.add_potts(model.edges(), rng.uniform(-0.4 if binary else 0.1, 1.0, len(model.edges())))
     model.add_potts(np.array([[0, 8], [3, 27], [5, 20]]), np.full(3, 0.7))  # no regular grid
 
     def outcome():

@@ -162,7 +162,8 @@ def test_models_are_of_every_kind():
     """A few hundred random models have everything that has ever hidden a defect."""
     recipes = [random_recipe(np.random.default_rng([SEED, case])) for case in range(300)]
     names = {name for recipe in recipes for name, _ in recipe.calls}
-    assert names == {name for name in dir(tm.Model) if name.startswith("add_")} | {"clamp"}
+    # kinds from outside are lowered to these, and have a suite of their own (test_kinds_from_outside.py)
+    assert names == {name for name in dir(tm.Model) if name.startswith("add_")} - {"add_custom"} | {"clamp"}
     oracles = [Oracle(recipe) for recipe in recipes]
     assert any(not recipe.cards for recipe in recipes)
     assert any(max(recipe.cards, default=0) > 255 for recipe in recipes)

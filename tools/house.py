@@ -28,7 +28,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("solvers",),
     ("result", "registry"),
     ("driver", "plans"),
-    ("io", "problems", "view", "diagnostics", "reference"),
+    ("io", "problems", "view", "diagnostics", "reference", "scale"),
     ("testing", "bench", "compile_ahead", "demo", "many"),
     ("cli",),
 ]

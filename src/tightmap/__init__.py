@@ -40,12 +40,14 @@ _ROOMS = {
     "io": "tightmap.io",
     "plot": "tightmap.view.plot",
     "problems": "tightmap.problems",
+    "scale": "tightmap.scale",
     "testing": "tightmap.testing",
 }
 
 if TYPE_CHECKING:
     from tightmap import io as io
     from tightmap import problems as problems
+    from tightmap import scale as scale
     from tightmap import testing as testing
     from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import Info as Info

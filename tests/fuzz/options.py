@@ -30,7 +30,13 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "blocks": ("nodes", "rows", "columns", "lines", "forests"),
         "incremental": (None, True, False),
     },
-    "tabu": {"patience": (0, 1, 100), "rounds": (60, 0, 2), "tenure": (0, 1, 50), "strength": (0.15, 1e-3, 1.0)},
+    "tabu": {
+        "patience": (0, 1, 100),
+        "rounds": (60, 0, 2),
+        "tenure": (0, 1, 50),
+        "strength": (0.15, 1e-3, 1.0),
+        "spins": (True, False),
+    },
     "annealing": {"cycles": (24, 1, 2), "sweeps": (50, 1), "temperature": (1.0, 1e-6, 1e6)},
     "forest-annealing": {"cycles": (12, 1, 2), "sweeps": (0, 1, 5), "temperature": (2.0, 1e-6, 1e6)},
     "lns": {"cycles": (10, 1, 2), "table": (16384, 4, 64)},
@@ -38,6 +44,11 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "fw": {"line_search": LINE_SEARCH, "steps": ("plain", "pairwise"), **STARTS},
     "cqp": {"line_search": LINE_SEARCH, "steps": ("projected", "pairwise", "plain"), **SEARCH},
     "admm": {
+        # runs on worker processes start too slowly for this; test_partition.py has them
+        "workers": (None,),
+        "engine": ("processes",),
+        "checkpoint": (None,),
+        "tile": (256,),
         "preset": ("default", "fast", "quality", "paper"),
         "decomposition": ("cyclic", "star", "symmetric"),
         "symmetrize": (None, True, False),
@@ -100,9 +111,10 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "expansion": MOVES,
     "fastpd": MOVES,
     "swap": {},
+    "sdp": {"triangles": (300, 0), "exact": (300, 0), "roundings": (10, 0, 1)},
     "qpbo": {"improve": (3, 0, 1), "reduction": ("fix", "hocr")},
     "fusion": {"reduction": ("fix", "hocr"), "shifts": (True, False), "random": (0, 1, 3), "settle": (False, True)},
-    "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 24, 0, 16)},
+    "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 24, 0, 16), "cores": (True, False)},
 }
 
 

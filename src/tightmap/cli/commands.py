@@ -85,6 +85,9 @@ def solve(
     max_iterations: Annotated[int | None, typer.Option(metavar="N")] = None,
     seed: Annotated[int, typer.Option(metavar="N")] = 0,
     threads: Annotated[int | None, typer.Option(metavar="N", help="all cores by default")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="worker processes that share a grid model (admm)")
+    ] = None,
     evidence: Annotated[
         str | None, typer.Option(metavar="FILE", help=".evid file: variables with known labels")
     ] = None,
@@ -113,6 +116,9 @@ def solve(
     from tightmap.runtime import clock
 
     options = parse_options(option or [])
+    if workers is not None:
+        options["workers"] = workers
+        method = "admm" if method == "auto" else method
     make_solver(method, dict(options))  # a wrong name is an error before a large model is read
     clock.announce_always(not quiet)
     model = _load(session, path, evidence, values)

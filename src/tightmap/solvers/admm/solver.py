@@ -49,6 +49,8 @@ from tightmap.solvers.admm.grid import fits
 from tightmap.solvers.admm.incumbent import Incumbent
 from tightmap.solvers.admm.kkt import kkt_residuals
 from tightmap.solvers.admm.schedule import PILOT, PRESETS, Cycle, cycles
+from tightmap.solvers.admm.tiles.partitioned import TiledRun, make_folder
+from tightmap.solvers.admm.tiles.programme import Plan
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
@@ -151,6 +153,11 @@ class ADMM(Solver):
     polish         improve the incumbent by dynamic programming over rows and columns, or forests
     precision      "single" or "double", of the search on grids (other models use double)
     tolerance      squared residual per variable at which a cycle ends
+    workers        a number: the model, a regular grid, is cut into tiles of rows that so many workers share; the labels
+                   do not depend on their number.  Cycles on the grid itself, a certified bound, no coarse grids
+    engine         of the workers: "processes" on this machine, or "ray"
+    checkpoint     folder in which the workers keep their iterates; a run that was cut off goes on from there
+    tile           rows of a tile
     """
 
     preset: str = "default"
@@ -167,6 +174,10 @@ class ADMM(Solver):
     polish: bool = True
     precision: str = "single"
     tolerance: float = 1e-5
+    workers: int | None = None
+    engine: str = "processes"
+    checkpoint: str | None = None
+    tile: int = 256
 
     name: ClassVar[str] = "admm"
     summary: ClassVar[str] = "ADMM on the tight nonconvex relaxation (the paper's method); strong on every family"
@@ -175,7 +186,7 @@ class ADMM(Solver):
     def __post_init__(self) -> None:
         for name, allowed in (
             ("preset", PRESETS), ("decomposition", tuple(DECOMPOSITIONS)), ("sets", ("first_simplex", "all_simplex")),
-            ("precision", ("single", "double")),
+            ("precision", ("single", "double")), ("engine", ("processes", "ray")),
         ):  # fmt: skip
             if getattr(self, name) not in allowed:
                 raise OptionError(f"admm: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
@@ -189,12 +200,20 @@ class ADMM(Solver):
             raise OptionError(f"admm: restarts must be at least 1, got {self.restarts}")
         if not self.tolerance >= 0:
             raise OptionError(f"admm: tolerance must be at least 0, got {self.tolerance}")
+        if self.workers is not None and self.workers < 1:
+            raise OptionError(f"admm: workers must be at least 1, got {self.workers}")
+        if self.tile < 2:
+            raise OptionError(f"admm: tile must be at least 2 rows, got {self.tile}")
+        if self.checkpoint is not None and self.workers is None:
+            raise OptionError("admm: checkpoint is for a run with workers")
 
     def check(self, graph: Graph) -> None:
         super().check(graph)
         check_effort(graph, self.name, contraction=True)
 
-    def start(self, graph: Graph, init: Init, context: Context) -> Run:
+    def start(self, graph: Graph, init: Init, context: Context) -> Run | TiledRun:
+        if self.workers is not None:
+            return TiledRun.begin(graph, context, self._partition(self.workers, context.seed), self.tile)
         symmetrize = (graph.order <= 2 or graph.m <= MANY) if self.symmetrize is None else self.symmetrize
         form = Form(
             max(2, graph.order), DECOMPOSITIONS[self.decomposition], symmetrize, self.sets == "all_simplex",
@@ -210,6 +229,22 @@ class ADMM(Solver):
         if init.labels is not None:
             incumbent.offer(init.labels.copy())
         return run
+
+    def _partition(self, workers: int, seed: int) -> Plan:
+        """The run of ``tiles``: the cycles of the preset on the grid itself."""
+        cycle = replace(Cycle(), growth={"fast": 1.01, "quality": 1.001}.get(self.preset, Cycle.growth))
+        cycle = replace(cycle, rho0=self.rho0 or cycle.rho0, growth=self.growth or cycle.growth)
+        relaxations = (1.0, 1.6) if self.overrelax is None else (self.overrelax,) * 2
+        count = 2 if self.restarts is None else self.restarts
+        return Plan(
+            workers=workers,
+            engine=self.engine,
+            checkpoint=None if self.checkpoint is None else make_folder(self.checkpoint),
+            cycles=tuple(replace(cycle, relax=relaxations[k % 2]) for k in range(count)),
+            tolerance=self.tolerance,
+            seed=seed,
+            double=self.precision == "double",
+        )
 
     # ------------------------------------------------------------------------------------------------ cycles
 
@@ -329,8 +364,10 @@ class ADMM(Solver):
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def step(self, run: Run) -> Progress:
+    def step(self, run: Run | TiledRun) -> Progress:
         """Some iterations of the present cycle, up to the next rounding."""
+        if isinstance(run, TiledRun):
+            return run.step()
         if run.cycle is None and not self._next_cycle(run):
             return Progress(done=True, iterations=0)
         cycle, engine = run.cycle, run.engine
@@ -419,7 +456,9 @@ class ADMM(Solver):
             return round_and_descend(run.graph, run.engine.relaxed(), run.context)
         return run.engine.labels()
 
-    def finish(self, run: Run) -> Final:
+    def finish(self, run: Run | TiledRun) -> Final:
+        if isinstance(run, TiledRun):
+            return run.finish()
         if run.aside is not None:
             run.incumbent.offer(run.aside.astype(np.int64))
         if run.cycle is not None and run.engine is not None and run.iteration > 0:

@@ -82,7 +82,13 @@ def plan(graph: Graph) -> list[Phase]:
             pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
         phases += pair
     else:
-        phases.append(Phase("srmp", "higher-order factors: bound and labelling", 2.0, max_iterations=500))
+        # On images of higher order nothing else gets anywhere in the time that their bound and their moves need
+        image = labels > ANNEAL
+        phases.append(
+            Phase("srmp", "higher-order factors: bound and labelling", 4.0 if image else 2.0, max_iterations=500)
+        )
+        if image:
+            phases.append(Phase("fusion", "moves between whole labellings", 4.0))
     if labels <= EXACT and graph.m <= FACTORS:
         if narrow(graph, *NARROW):
             phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
@@ -98,7 +104,7 @@ def plan(graph: Graph) -> list[Phase]:
         phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
     search = []
     if labels <= LARGE:
-        weight = 1.0 if dense or differences else 4.0
+        weight = 1.0 if dense or differences or (not pairwise and labels > ANNEAL) else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}))
     flips = pairwise and graph.max_labels == 2 and not differences and labels <= TABU
     if labels <= ANNEAL:
@@ -111,7 +117,8 @@ def plan(graph: Graph) -> list[Phase]:
             weight, why = 2.0, "a population of spins"
         search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
-    if not pairwise:
+    if not pairwise and labels <= ANNEAL:
         phases.append(Phase("fusion", "moves between whole labellings", 1.0))
-    phases.append(Phase("admm", "the nonconvex relaxation", 2.0 if labels > ANNEAL else 1.0, search=True))
+    weight = 2.0 if pairwise and labels > ANNEAL else 1.0
+    phases.append(Phase("admm", "the nonconvex relaxation", weight, search=True))
     return phases
