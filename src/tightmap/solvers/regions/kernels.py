@@ -18,6 +18,7 @@ from tightmap.factors.tabulate import DENSE, POTTS, tabulate
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
+from tightmap.runtime.simd import get, pointer, put
 from tightmap.solvers.regions.cluster_kernels import (
     restricted_square,
     restricted_triplet,
@@ -25,6 +26,7 @@ from tightmap.solvers.regions.cluster_kernels import (
     triplet_marginal,
 )
 from tightmap.solvers.regions.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
+from tightmap.solvers.regions.sends import largest_of, least_of, send_potts, send_rows, send_triple, subtract
 
 BLOCK = 512  # minima of so many regions are added up to one partial sum of a bound
 
@@ -187,14 +189,6 @@ def marginal(g, d, e, neg, labels, restricted, buffers):
 
 
 @lean
-def _largest(values, a, size):
-    v = 0.0
-    for x in range(a, a + size):
-        v = max(v, abs(values[x]))
-    return v
-
-
-@lean
 def effort(g, d, r):
     """About how many nanoseconds a message of region r takes."""
     if d.mode[r] != STRUCT:
@@ -206,10 +200,14 @@ def effort(g, d, r):
 
 
 @lean
-def minima(g, d, neg, low, error, begin, end, buffers, left):
+def minima(g, d, neg_array, low, error, begin, end, buffers, left):
     """Add up the minima of regions begin..end in low and error, for the certificate; returns where it is."""
-    vector, theta = buffers.vector, buffers.table
     n = len(g.cards)
+    neg, out, theta = pointer(neg_array), pointer(buffers.vector), pointer(buffers.theta)
+    unary, offset, params = pointer(g.unary), pointer(g.offset), pointer(g.params)
+    kinds, weights, param = pointer(g.kind), pointer(g.weight), pointer(g.param)
+    sizes, modes, target, at = pointer(d.size), pointer(d.mode), pointer(d.target), pointer(d.at)
+    in_start, in_edge, out_start = pointer(d.in_start), pointer(d.in_edge), pointer(d.out_start)
     until = end_of(left)
     spent = 0.0
     for b in range(begin, end):
@@ -217,30 +215,55 @@ def minima(g, d, neg, low, error, begin, end, buffers, left):
             spent = 0.0
             if late(until):
                 return b
-        size = d.size[b]
-        first = d.out_start[b]
-        if size > 0:
-            fill(g, d, b, neg, -1, theta)
-            least = theta[0]
+        size, mode = get(sizes, b), get(modes, b)
+        first, last = get(out_start, b), get(out_start, b + 1)
+        magnitude = 0.0
+        if mode == NODE:
+            o = get(offset, b)
+            for s in range(size):
+                put(theta, s, get(unary, o + s))
+            magnitude = largest_of(unary, o, size)
+            for k in range(get(in_start, b), get(in_start, b + 1)):
+                subtract(theta, neg, get(at, get(in_edge, k)), size)
+            least = least_of(theta, 0, size)
+        elif size > 0:
+            fill(g, d, b, neg_array, -1, buffers.table)
+            least = buffers.table[0]
             for x in range(1, size):
-                least = min(least, theta[x])
+                least = min(least, buffers.table[x])
         else:  # without a table: from a message that leaves it
-            spent += effort(g, d, b)
-            marginal(g, d, first, neg, d.in_start, False, buffers)
+            a, own = get(at, first), get(sizes, get(target, first))
+            kind = POTTS + 1
+            if mode == STRUCT and last - first <= 3:
+                kind = get(kinds, b - n)
+            if kind <= POTTS:
+                w, t = get(weights, b - n), get(param, b - n)
+                a1, c1 = get(at, first + 1), get(sizes, get(target, first + 1))
+                if kind == POTTS:
+                    send_potts(neg, a1, c1, w, own, out)
+                elif last - first == 2:
+                    send_rows(params, t, w, neg, a1, c1, own, out)
+                else:
+                    a2, c2 = get(at, first + 2), get(sizes, get(target, first + 2))
+                    send_triple(params, t, w, neg, a2, a1, 0, c2, 0, c1, c1 * c2, 1, c2, own, out)
+                    spent += own * c1 * c2
+                spent += own * c1
+            else:
+                spent += effort(g, d, b)
+                marginal(g, d, first, neg_array, d.in_start, False, buffers)
             least = np.inf
-            for y in range(d.size[d.target[first]]):
-                least = min(least, vector[y] + neg[d.at[first] + y])
-        magnitude = abs(least)
+            for y in range(own):
+                v = get(out, y) + get(neg, a + y)
+                least = v if v < least else least
         terms = 10.0  # 8 for products inside the factor kernels, 2 for the sum
-        if b < n:
-            magnitude += _largest(g.unary, g.offset[b], size)
-        for k in range(d.in_start[b], d.in_start[b + 1]):
-            magnitude += _largest(neg, d.at[d.in_edge[k]], size)
+        for k in range(get(in_start, b), get(in_start, b + 1)):
+            magnitude += largest_of(neg, get(at, get(in_edge, k)), size)
             terms += 1.0
-        for e in range(first, d.out_start[b + 1]):
-            magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
+        for e in range(first, last):
+            magnitude += largest_of(neg, get(at, e), get(sizes, get(target, e)))
             terms += 1.0
         # the cost of b itself at the minimum is |minimum| plus messages at most
+        magnitude += abs(least)
         low[b // BLOCK] += least
         error[b // BLOCK] += UNIT * (2.0 * terms * magnitude + BLOCK * abs(least))
         spent += 20.0 + size * terms

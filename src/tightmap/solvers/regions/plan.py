@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     )
     # factor, or has to be made anew (UNKNOWN)
     stored: FloatArray  # tables of other kinds, with their weights
+    four: npt.NDArray[np.uint8]  # (n,) variables of four labels between Potts pairs of positive weights
     copied: npt.NDArray[np.bool_]  # (1,) rounding changes messages that are read again
 
 
@@ -55,7 +56,8 @@ def _stored(regions: Regions, wanted: IntArray) -> tuple[IntArray, FloatArray]:
     start = np.full(graph.m, -1, dtype=np.int64)
     arity = np.diff(g.scope_start)
     wanted = wanted[g.kind[wanted] != Kind.SECOND_DIFFERENCE]  # its costs depend on the variables
-    chosen, sizes = [], []
+    chosen: list[IntArray] = []
+    sizes: list[IntArray] = []
     for k in np.unique(arity[wanted]):
         mine = wanted[arity[wanted] == k]
         cards = g.cards[g.scope[g.scope_start[mine][:, None] + np.arange(k)]].astype(np.int64)
@@ -149,6 +151,8 @@ def make_plan(regions: Regions) -> Plan:
     kept = triple & (cost[source] >= 0)
     weight[kept] = 1.0
     param[kept] = len(g.params) + cost[source[kept]]
+    four = d.size[:n] == 4
+    four[d.target[e[~((form == POTTS_PAIR) & (labels == 4) & (weight >= 0.0)) & (d.target[e] < n)]]] = False
     forward, backward, counted = (v[e].astype(np.uint8) for v in (d.forward, d.backward, d.counted))
     acts = (
         SEND_FORWARD * backward
@@ -168,5 +172,6 @@ def make_plan(regions: Regions) -> Plan:
         _triples(regions, e[triple]) if triple.any() else np.zeros(8, np.int64),
         cost,
         stored,
-        np.array([not pair.all()]),
+        four.astype(np.uint8),
+        np.array([not ((form > GENERAL) & (form < TRIPLE)).all()]),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import LANES, get, lane_min, load, minimum, put, splat, store
+from tightmap.solvers.regions.plan import COUNTED, SHARE_BACKWARD
 
 inline = compiled(_nrt=False, forceinline=True)
 
@@ -29,6 +30,16 @@ def least_of(h, at, c):
         v = get(h, at + s)
         low = v if v < low else low
     return low
+
+
+@inline
+def largest_of(h, at, c):
+    """The largest absolute value of h[at], ..., h[at + c - 1]."""
+    high = 0.0
+    for s in range(c):
+        v = abs(get(h, at + s))
+        high = v if v > high else high
+    return high
 
 
 @inline
@@ -209,3 +220,47 @@ def send_triple(table, t, w, neg, a, b, begin_a, end_a, begin_b, end_b, step, st
         _triple(table, t, w, neg, a, b, 0, 2, 0, 2, step, step_a, step_b, 2, out)
     else:
         _triple(table, t, w, neg, a, b, begin_a, end_a, begin_b, end_b, step, step_a, step_b, n, out)
+
+
+@inline
+def visit_four(unary, o, messages, begin, end, sending, sharing, part, remaining, bound):
+    """A whole visit of a variable of four labels between Potts pairs of positive weights, with its sums in registers.
+
+    Returns the bound with what the visit adds to it; remaining < 0: it adds nothing of its own.
+    """
+    neg, acts, owns, others, weights = messages
+    t0, t1, t2, t3 = get(unary, o), get(unary, o + 1), get(unary, o + 2), get(unary, o + 3)
+    for k in range(begin, end):
+        act, a = np.int64(get(acts, k)), get(owns, k)
+        if act & sending:
+            at = get(others, k)
+            v0, v1, v2, v3 = get(neg, at), get(neg, at + 1), get(neg, at + 2), get(neg, at + 3)
+            low, also = v0 if v0 < v1 else v1, v2 if v2 < v3 else v3
+            low = low if low < also else also
+            cap = low + get(weights, k)
+            v0 = low - (v0 if v0 < cap else cap)
+            v1 = low - (v1 if v1 < cap else cap)
+            v2 = low - (v2 if v2 < cap else cap)
+            v3 = low - (v3 if v3 < cap else cap)
+            put(neg, a, v0)
+            put(neg, a + 1, v1)
+            put(neg, a + 2, v2)
+            put(neg, a + 3, v3)
+            if act & COUNTED:
+                bound += low
+        else:
+            v0, v1, v2, v3 = get(neg, a), get(neg, a + 1), get(neg, a + 2), get(neg, a + 3)
+        t0, t1, t2, t3 = t0 - v0, t1 - v1, t2 - v2, t3 - v3
+        remaining -= act // SHARE_BACKWARD % 2
+    if remaining >= 0.0:
+        low, also = t0 if t0 < t1 else t1, t2 if t2 < t3 else t3
+        bound += remaining * part * (low if low < also else also)
+    t0, t1, t2, t3 = part * t0, part * t1, part * t2, part * t3
+    for k in range(begin, end):
+        if np.int64(get(acts, k)) & sharing:
+            a = get(owns, k)
+            put(neg, a, get(neg, a) + t0)
+            put(neg, a + 1, get(neg, a + 1) + t1)
+            put(neg, a + 2, get(neg, a + 2) + t2)
+            put(neg, a + 3, get(neg, a + 3) + t3)
+    return bound

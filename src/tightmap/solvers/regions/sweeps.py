@@ -42,6 +42,7 @@ from tightmap.solvers.regions.sends import (
     subtract,
     take,
     take_potts,
+    visit_four,
 )
 
 FORWARD, BACKWARD, AHEAD, BACK = 0, 1, 2, 3  # sweep to the end and back; round in either direction
@@ -153,19 +154,11 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
     sequence, sizes = pointer(d.sequence), pointer(d.size)
     unary, offset, kinds, limits = pointer(g.unary), pointer(g.offset), pointer(g.kind), pointer(g.param)
     in_start, in_edge, out_start = pointer(d.in_start), pointer(d.in_edge), pointer(d.out_start)
-    sources, targets, scope_start, scope = (
-        pointer(d.source),
-        pointer(d.target),
-        pointer(d.scope_start),
-        pointer(d.scope),
-    )
+    sources, targets = pointer(d.source), pointer(d.target)
+    scope_start, scope = pointer(d.scope_start), pointer(d.scope)
     forms, acts, owns, others = pointer(plan.form), pointer(plan.acts), pointer(plan.own), pointer(plan.other)
-    facing, weights, param, triples = (
-        pointer(plan.labels),
-        pointer(plan.weight),
-        pointer(plan.param),
-        pointer(plan.triples),
-    )
+    facing, weights, param = pointer(plan.labels), pointer(plan.weight), pointer(plan.param)
+    triples, four = pointer(plan.triples), pointer(plan.four)
     cost, counts = pointer(plan.cost), pointer(d.region_counted)
     parts = pointer(d.weight_forward) if forward else pointer(d.weight_backward)
     view = View(
@@ -183,13 +176,19 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
                 return q
         b = np.int64(get(sequence, q if forward else last - q))
         size = get(sizes, b)
-        if b < n:
-            o = get(offset, b)
-            for s in range(size):
-                put(theta, s, get(unary, o + s))
-        remaining = get(parts, b)
+        remaining, part = get(parts, b), 1.0 / get(parts, b)
         begin_in, end_in = get(in_start, b), get(in_start, b + 1)
         spent += 10.0 + size * (end_in - begin_in)
+        if b < n:
+            o = get(offset, b)
+            if get(four, b) and not rounding:
+                if forward:
+                    remaining = -1.0
+                messages = (neg, acts, owns, others, weights)
+                bound = visit_four(unary, o, messages, begin_in, end_in, sending, sharing, part, remaining, bound)
+                continue
+            for s in range(size):
+                put(theta, s, get(unary, o + s))
         for k in range(begin_in, end_in):
             act, form, a = np.int64(get(acts, k)), np.int64(get(forms, k)), get(owns, k)
             at, c, w, t = get(others, k), np.int64(get(facing, k)), get(weights, k), get(param, k)
@@ -296,7 +295,6 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
                         best = s
                 put(labels, b, best)
             continue
-        part = 1.0 / get(parts, b)
         if not forward and get(counts, b):
             bound += remaining * part * least_of(theta, 0, size)
         for s in range(size):
