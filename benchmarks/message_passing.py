@@ -24,9 +24,9 @@ from tightmap.problems.images import read_image, shrink
 from tightmap.problems.second_order import second_order_stereo
 from tightmap.problems.segmentation import segmentation
 from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
-from tightmap.solvers.regions.kernels import AHEAD
 from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.srmp import SrmpRun
+from tightmap.solvers.regions.sweeps import AHEAD
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -17,8 +17,10 @@ from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import descend, initial_costs, local_minimum, round_and_descend
 from tightmap.runtime import clock
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, time_left
-from tightmap.solvers.regions.kernels import FORWARD, make_buffers, work
+from tightmap.solvers.regions.kernels import make_buffers
+from tightmap.solvers.regions.plan import make_plan
 from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.regions.sweeps import FORWARD, sweep
 from tightmap.solvers.relaxed.cqp import _difference_sums
 from tightmap.solvers.search.annealing import metropolis
 from tightmap.solvers.search.tabu import walk
@@ -235,6 +237,7 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
         return pieces(step), labels, dirty, at[0]
 
     regions = build_regions(graph, "full")
+    plan, labels = make_plan(regions), np.full(graph.n, -1, dtype=np.int64)
 
     def passed(left):
         neg, low = np.zeros(regions.entries), np.zeros(1)
@@ -242,7 +245,7 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
         at = [0]
 
         def step():
-            at[0] = work(g, regions.dag, neg, FORWARD, regions.dag.in_start, low, low, at[0], end, buffers, left)
+            at[0] = sweep(g, regions.dag, plan, neg, FORWARD, labels, low, at[0], end, buffers, left)
             return at[0] == end
 
         return pieces(step), neg

@@ -15,12 +15,25 @@ from problems import grid_model, models, random_model, tree_model
 from region_oracles import all_energies, region_polytope, reparametrised_tables
 from tightmap.energy.energies import lower_bound, message_offsets
 from tightmap.factors.tabulate import tabulate
+from tightmap.graph.graph import Kind
 from tightmap.moves.context import Context
 from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
 from tightmap.solvers.regions.kernels import certified_bound, make_buffers, marginal, reparametrised
 from tightmap.solvers.regions.messages import carry, from_plain, to_plain
-from tightmap.solvers.regions.regions import LARGEST_TABLE, SQUARE, STRUCT, TRIPLET, build_regions
+from tightmap.solvers.regions.plan import (
+    DIFFERENCE,
+    FROM_COLUMNS,
+    FROM_ROWS,
+    GENERAL,
+    POTTS_PAIR,
+    TABLED,
+    TRIPLE,
+    UNKNOWN,
+    make_plan,
+)
+from tightmap.solvers.regions.regions import LARGEST_TABLE, SQUARE, STRUCT, TABLE, TRIPLET, build_regions
 from tightmap.solvers.regions.srmp import SrmpRun
+from tightmap.solvers.regions.sweeps import AHEAD, BACK, BACKWARD, FORWARD, sweep
 
 CLOSE = 1e-9
 
@@ -193,6 +206,96 @@ def test_marginals_of_clusters(seed):
         held[agree] = table[agree]
         marginal(graph.arrays, d, e, neg, labels, True, buffers)
         np.testing.assert_allclose(buffers.vector[: own.size], held.min(axis=rest).ravel(), atol=1e-12)
+
+
+def swept(graph, clusters=(), edges="full", iterations=3):
+    """Messages, bounds and rounded labels by the fast forms of messages, and by the general kernels alone."""
+    regions = build_regions(graph, edges, clusters)
+    d, plan = regions.dag, make_plan(regions)
+    held = np.where(d.mode == TABLE, UNKNOWN, plan.cost)
+    general = plan._replace(
+        form=np.full_like(plan.form, GENERAL), four=np.zeros_like(plan.four), cost=held, copied=np.array([True])
+    )
+    results = []
+    for p in (plan, general):
+        neg, buffers = np.zeros(regions.entries), make_buffers(regions)
+        bounds, rounded = [], []
+
+        def run(messages, action, labels, p=p, buffers=buffers):
+            low, end = np.zeros(1), len(d.sequence)
+            assert sweep(graph.arrays, d, p, messages, action, labels, low, 0, end, buffers, np.inf) == end
+            return low[0]
+
+        for _ in range(iterations):
+            run(neg, FORWARD, np.full(graph.n, -1))
+            bounds.append(run(neg, BACKWARD, np.full(graph.n, -1)))
+        for seed, action in itertools.product(range(5), (AHEAD, BACK)):
+            # messages that passes have made tie by their nature, and rounding errors decide
+            given = np.random.default_rng(seed).normal(size=len(neg))
+            messages, labels = given.copy(), np.full(graph.n, -1)
+            run(messages, action, labels)
+            rounded.append(labels)
+            assert p.copied[0] or np.array_equal(messages, given)
+        results.append((neg, np.array(bounds), np.array(rounded)))
+    return plan, *results
+
+
+@given(models(max_order=4, max_labels=4), st.sampled_from(("minimal", "full")), st.booleans())
+@settings(max_examples=80)
+def test_fast_messages_are_the_general_ones(model, edges, clusters):
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    _, (neg, bounds, _), (neg_too, bounds_too, _) = swept(graph, pair_clusters(graph) if clusters else (), edges)
+    size = 1.0 + np.abs(neg).max() + graph.hard
+    np.testing.assert_allclose(neg, neg_too, rtol=0, atol=1e-9 * size)
+    np.testing.assert_allclose(bounds, bounds_too, rtol=0, atol=1e-9 * size)
+    if np.isin(graph.arrays.kind, (Kind.DENSE, Kind.POTTS)).all():
+        np.testing.assert_array_equal(neg, neg_too)
+
+
+@pytest.mark.parametrize(
+    "kind", ["potts", "repulsive", "linear", "quadratic", "dense", "triples", "segmentation", "other pairs"]
+)
+@pytest.mark.parametrize("labels", [2, 3, 4, 9])
+def test_fast_messages_of_every_label_count(kind, labels):
+    """Without ties also the rounded labels are the same; every form of message is used."""
+    rng = np.random.default_rng(labels)
+    if kind == "segmentation":
+        model = segmentation(rng, 4, min(max(labels, 3), 4))
+        forms = {TABLED}
+    elif kind == "triples":  # unequal label counts, some pairs inside triples, and tables that are stored
+        cards = rng.permutation([2, labels, 3, labels, labels, 2, labels])
+        model = tm.Model(cards)
+        model.add_unaries([rng.random(c) for c in cards])
+        for i in range(5):
+            model.add_factors([[i, i + 1, i + 2]], rng.random(tuple(cards[i : i + 3])))
+        model.add_factors([[0, 1]], rng.random(tuple(cards[:2])))
+        model.add_pn_potts([[0, 3, 6], [1, 4, 6]], rng.random(2), rng.random(9), disagreement=0.7)
+        forms = {TRIPLE, TABLED}
+    elif kind == "other pairs":  # without a fast form: rounding works on a copy of the messages
+        model = tm.Model.grid(5, 6, labels)
+        model.add_unaries(rng.random((30, labels)))
+        edges = model.edges()
+        model.add_pn_potts(edges, rng.random(len(edges)), rng.random(labels), disagreement=0.7)
+        forms = set()
+    elif kind == "repulsive":
+        model = tm.Model.grid(5, 6, labels)
+        model.add_unaries(rng.random((30, labels)))
+        model.add_potts(model.edges(), rng.normal(size=len(model.edges())))
+        forms = {POTTS_PAIR}
+    else:
+        model = grid_model(rng, 5, 6, labels, kind, integral=False)
+        forms = {"potts": {POTTS_PAIR}, "dense": {FROM_ROWS, FROM_COLUMNS}}.get(kind, {DIFFERENCE})
+    graph = model.graph()
+    plan, (neg, bounds, rounded), (neg_too, bounds_too, rounded_too) = swept(graph)
+    if labels > 2 or kind not in ("linear", "quadratic", "dense"):  # with two labels they are recognised as Potts
+        assert forms <= set(plan.form.tolist())
+    np.testing.assert_allclose(neg, neg_too, rtol=0, atol=1e-12 * (1.0 + np.abs(neg).max()))
+    np.testing.assert_allclose(bounds, bounds_too, rtol=1e-12)
+    np.testing.assert_array_equal(rounded, rounded_too)
+    if kind == "potts" and labels == 4:
+        assert plan.four.all()
 
 
 # ------------------------------------------------------------------------------------------------- bounds

@@ -1,4 +1,4 @@
-"""Kernels on the region graph: reparametrised tables, messages, sweeps, rounding, and the certificate.
+"""Kernels on the region graph: reparametrised tables, messages from any region, and the certificate.
 
 Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).
 
@@ -17,6 +17,7 @@ from tightmap.factors.kernels import minmarg, write_table
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
+from tightmap.runtime.simd import get, pointer, put
 from tightmap.solvers.regions.cluster_kernels import (
     restricted_square,
     restricted_triplet,
@@ -24,9 +25,9 @@ from tightmap.solvers.regions.cluster_kernels import (
     triplet_marginal,
 )
 from tightmap.solvers.regions.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
+from tightmap.solvers.regions.sends import largest_of, least_of, send_potts, send_rows, send_triple, subtract
 
 BLOCK = 512  # minima of so many regions are added up to one partial sum of a bound
-FORWARD, BACKWARD, AHEAD, BACK, BOUND = 0, 1, 2, 3, 4  # actions of ``work``
 
 
 class Buffers(NamedTuple):
@@ -35,6 +36,8 @@ class Buffers(NamedTuple):
     work: FloatArray  # of the factor kernels
     held: FloatArray  # messages of a factor, +inf for labels that are ruled out
     chosen: IntArray  # table indices, or starts of messages
+    theta: FloatArray  # of the region that a sweep visits
+    share: FloatArray  # what it hands back to each of its messages
 
 
 def make_buffers(regions: Regions) -> Buffers:
@@ -47,6 +50,8 @@ def make_buffers(regions: Regions) -> Buffers:
         np.empty(largest),
         np.empty(order * labels),
         np.empty(max(regions.table, order), dtype=np.int64),
+        np.zeros(largest),
+        np.zeros(largest),
     )
 
 
@@ -171,14 +176,6 @@ def marginal(g, d, e, neg, labels, restricted, buffers):
 
 
 @lean
-def _largest(values, a, size):
-    v = 0.0
-    for x in range(a, a + size):
-        v = max(v, abs(values[x]))
-    return v
-
-
-@lean
 def effort(g, d, r):
     """About how many nanoseconds a message of region r takes."""
     if d.mode[r] != STRUCT:
@@ -190,104 +187,73 @@ def effort(g, d, r):
 
 
 @lean
-def work(g, d, neg, action, labels, low, error, begin, end, buffers, left):
-    """One piece of one of the passes over a region graph (in one function, since compiling is what takes time).
-
-    Returns where it is: at the end, or where time was up.
-
-    FORWARD, BACKWARD  sweep positions begin..end of the sequence; a backward pass adds the bound up in low[0]
-    AHEAD, BACK        round: label variables in the order of a sweep, each the best given those before it.  Regions
-                       with labelled variables send restricted messages; ``neg`` is a copy that is overwritten,
-                       ``labels`` is -1 where nothing is chosen yet
-    BOUND              add up the minima of regions begin..end in low and error, for the certificate
-    """
-    vector, theta = buffers.vector, buffers.table
-    rounding = action == AHEAD or action == BACK
+def minima(g, d, neg_array, low, error, begin, end, buffers, left):
+    """Add up the minima of regions begin..end in low and error, for the certificate; returns where it is."""
+    n = len(g.cards)
+    neg, out, theta = pointer(neg_array), pointer(buffers.vector), pointer(buffers.theta)
+    unary, offset, params = pointer(g.unary), pointer(g.offset), pointer(g.params)
+    kinds, weights, param = pointer(g.kind), pointer(g.weight), pointer(g.param)
+    sizes, modes, target, at = pointer(d.size), pointer(d.mode), pointer(d.target), pointer(d.at)
+    in_start, in_edge, out_start = pointer(d.in_start), pointer(d.in_edge), pointer(d.out_start)
     until = end_of(left)
     spent = 0.0
-    for q in range(begin, end):
+    for b in range(begin, end):
         if spent > LOOK:
             spent = 0.0
             if late(until):
-                return q
-        if action == BOUND:
-            b = q
-        elif action == FORWARD or action == AHEAD:
-            b = d.sequence[q]
-        else:
-            b = d.sequence[len(d.sequence) - 1 - q]
-        size = d.size[b]
-        first = d.out_start[b]
-        remaining = d.weight_backward[b]
-        # in a pass, the messages that enter b; for the bound of a region without a table, one that leaves it
-        edges = d.in_start[b + 1] - d.in_start[b]
-        if action == BOUND:
-            edges = 1 if size == 0 else 0
-        for k in range(edges):
-            e = first if action == BOUND else d.in_edge[d.in_start[b] + k]
-            if action == FORWARD:
-                needed = d.backward[e] == 1
-            elif action == BACKWARD:
-                needed = d.forward[e] == 1 or d.counted[e] == 1
-                remaining -= d.backward[e]
-            elif rounding:
-                needed = False
-                r = d.source[e]
-                for p in range(d.scope_start[r], d.scope_start[r + 1]):
-                    needed |= labels[d.scope[p]] >= 0
+                return b
+        size, mode = get(sizes, b), get(modes, b)
+        first, last = get(out_start, b), get(out_start, b + 1)
+        magnitude = 0.0
+        if mode == NODE:
+            o = get(offset, b)
+            for s in range(size):
+                put(theta, s, get(unary, o + s))
+            magnitude = largest_of(unary, o, size)
+            for k in range(get(in_start, b), get(in_start, b + 1)):
+                subtract(theta, neg, get(at, get(in_edge, k)), size)
+            least = least_of(theta, 0, size)
+        elif size > 0:
+            fill(g, d, b, neg_array, -1, buffers.table)
+            least = buffers.table[0]
+            for x in range(1, size):
+                least = min(least, buffers.table[x])
+        else:  # without a table: from a message that leaves it
+            a, own = get(at, first), get(sizes, get(target, first))
+            kind = POTTS + 1
+            if mode == STRUCT and last - first <= 3:
+                kind = get(kinds, b - n)
+            if kind <= POTTS:
+                w, t = get(weights, b - n), get(param, b - n)
+                a1, c1 = get(at, first + 1), get(sizes, get(target, first + 1))
+                if kind == POTTS:
+                    send_potts(neg, a1, c1, w, own, out)
+                elif last - first == 2:
+                    send_rows(params, t, w, neg, a1, c1, own, out)
+                else:
+                    a2, c2 = get(at, first + 2), get(sizes, get(target, first + 2))
+                    send_triple(params, t, w, neg, a2, a1, 0, c2, 0, c1, c1 * c2, 1, c2, own, out)
+                    spent += own * c1 * c2
+                spent += own * c1
             else:
-                needed = True
-            if not needed:
-                continue
-            spent += effort(g, d, d.source[e])
-            marginal(g, d, e, neg, labels, rounding, buffers)
-            a = d.at[e]
+                spent += effort(g, d, b)
+                marginal(g, d, first, neg_array, d.in_start, False, buffers)
             least = np.inf
-            if action == BOUND:
-                for y in range(d.size[d.target[e]]):
-                    least = min(least, vector[y] + neg[a + y])
-                theta[0] = least
-                continue
-            for y in range(size):
-                least = min(least, vector[y])
-            for y in range(size):  # when rounding, entries that disagree with the labels are never read again
-                neg[a + y] = least - vector[y] if vector[y] < np.inf else 0.0
-            if action == BACKWARD and d.counted[e]:
-                low[0] += least
-        if size > 0:
-            fill(g, d, b, neg, -1, theta)
-        best = 0
-        for x in range(1, size):
-            if theta[x] < theta[best]:
-                best = x
-        if rounding:
-            if d.mode[b] == NODE:
-                labels[b] = best
-        elif action == BOUND:
-            magnitude = abs(theta[best])
-            terms = 10.0  # 8 for products inside the factor kernels, 2 for the sum
-            if b < len(g.cards):
-                magnitude += _largest(g.unary, g.offset[b], size)
-            for k in range(d.in_start[b], d.in_start[b + 1]):
-                magnitude += _largest(neg, d.at[d.in_edge[k]], size)
-                terms += 1.0
-            for e in range(first, d.out_start[b + 1]):
-                magnitude += _largest(neg, d.at[e], d.size[d.target[e]])
-                terms += 1.0
-            # the cost of b itself at the minimum is |minimum| plus messages at most
-            low[b // BLOCK] += theta[best]
-            error[b // BLOCK] += UNIT * (2.0 * terms * magnitude + BLOCK * abs(theta[best]))
-        else:
-            share = 1.0 / (d.weight_forward[b] if action == FORWARD else d.weight_backward[b])
-            if action == BACKWARD and d.region_counted[b]:
-                low[0] += remaining * share * theta[best]
-            for k in range(d.in_start[b], d.in_start[b + 1]):
-                e = d.in_edge[k]
-                if d.forward[e] if action == FORWARD else d.backward[e]:
-                    a = d.at[e]
-                    for x in range(size):
-                        neg[a + x] += share * theta[x]
-        spent += 20.0 + size * (1.0 + edges)
+            for y in range(own):
+                v = get(out, y) + get(neg, a + y)
+                least = v if v < least else least
+        terms = 10.0  # 8 for products inside the factor kernels, 2 for the sum
+        for k in range(get(in_start, b), get(in_start, b + 1)):
+            magnitude += largest_of(neg, get(at, get(in_edge, k)), size)
+            terms += 1.0
+        for e in range(first, last):
+            magnitude += largest_of(neg, get(at, e), get(sizes, get(target, e)))
+            terms += 1.0
+        # the cost of b itself at the minimum is |minimum| plus messages at most
+        magnitude += abs(least)
+        low[b // BLOCK] += least
+        error[b // BLOCK] += UNIT * (2.0 * terms * magnitude + BLOCK * abs(least))
+        spent += 20.0 + size * terms
     return end
 
 
@@ -307,9 +273,9 @@ def certified_bound(regions: Regions, neg: FloatArray, left: float = EVER) -> tu
     """
     graph, d = regions.graph, regions.dag
     count = (len(d.mode) + BLOCK - 1) // BLOCK
-    low, error, nothing = np.zeros(count), np.zeros(count), np.zeros(0, dtype=np.int64)
+    low, error = np.zeros(count), np.zeros(count)
     count = len(d.mode)
-    if work(graph.arrays, d, neg, BOUND, nothing, low, error, 0, count, make_buffers(regions), left) < count:
+    if minima(graph.arrays, d, neg, low, error, 0, count, make_buffers(regions), left) < count:
         return -math.inf, -math.inf
     raw = math.fsum((graph.constant, *low.tolist()))
     return certify(graph, raw, math.fsum(error.tolist())), raw

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from tightmap.runtime.pace import SLICE, time_left
-from tightmap.solvers.regions.kernels import AHEAD, BACK, reparametrised
+from tightmap.solvers.regions.kernels import reparametrised
 from tightmap.solvers.regions.mplp_kernels import belief_offsets, block_entries, mplp_pass
 from tightmap.solvers.regions.regions import Regions
 from tightmap.solvers.regions.run import Run
+from tightmap.solvers.regions.sweeps import AHEAD, BACK
 
 REFRESH = 10  # iterations after which beliefs are computed from the messages again: rounding errors add up
 

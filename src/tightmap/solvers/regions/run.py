@@ -22,9 +22,11 @@ from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.pace import SLICE, TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.regions.clusters import pair_clusters
-from tightmap.solvers.regions.kernels import Buffers, certified_bound, make_buffers, work
+from tightmap.solvers.regions.kernels import Buffers, certified_bound, make_buffers
 from tightmap.solvers.regions.messages import carry, from_plain, to_plain
+from tightmap.solvers.regions.plan import Plan, make_plan
 from tightmap.solvers.regions.regions import Regions, build_regions
+from tightmap.solvers.regions.sweeps import sweep
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
 STEP = 0.1  # seconds of work after which a step ends
@@ -36,13 +38,19 @@ class Run(ABC):
     """Messages on a region graph, and what has been found with them."""
 
     def __init__(self, regions: Regions, context: Context) -> None:
-        self.regions, self.context = regions, context
+        self.context = context
+        self.use(regions)
         self.neg: FloatArray = np.zeros(regions.entries)  # negated messages
-        self.buffers: Buffers = make_buffers(regions)
         self.iterations = 0
         self.low = -math.inf  # value of the bound, before allowances, as far as it is known
         self.labels: Labels | None = None
         self.best_energy = math.inf
+
+    def use(self, regions: Regions) -> None:
+        """Work on this region graph from now on."""
+        self.regions = regions
+        self.buffers: Buffers = make_buffers(regions)
+        self.plan: Plan = make_plan(regions)
 
     def accept(self, init: Init) -> None:
         """Begin with the messages of an earlier run where there are any."""
@@ -52,8 +60,7 @@ class Run(ABC):
             before: Regions = native[0]
             if before.clusters:
                 edges, order = self.regions.edges, self.regions.order
-                self.regions = build_regions(graph, edges, before.clusters, order, self.context)
-                self.buffers = make_buffers(self.regions)
+                self.use(build_regions(graph, edges, before.clusters, order, self.context))
             self.neg = carry(before, native[1], self.regions)
         elif messages is not None:
             self.neg = from_plain(self.regions, messages)
@@ -67,8 +74,7 @@ class Run(ABC):
         fresh = [c for c in clusters if c not in known]
         larger = build_regions(old.graph, old.edges, (*old.clusters, *fresh), old.order, self.context)
         self.neg = carry(old, self.neg, larger)
-        self.regions = larger
-        self.buffers = make_buffers(self.regions)
+        self.use(larger)
 
     @abstractmethod
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
@@ -83,14 +89,16 @@ class Run(ABC):
         g, d = self.regions.graph.arrays, self.regions.dag
         at, end = 0, len(d.sequence)
         while at < end:
-            at = work(g, d, neg, action, labels, low, low, at, end, self.buffers, time_left(self.context, SLICE))
+            left = time_left(self.context, SLICE)
+            at = sweep(g, d, self.plan, neg, action, labels, low, at, end, self.buffers, left)
             yield
 
     def rounded(self, action: int, polish: bool) -> Iterator[None]:
         """Label the variables one after the other, and keep the result if it is the best so far."""
         graph = self.regions.graph
         labels = np.full(graph.n, -1, dtype=np.int64)
-        yield from self.sweep(self.neg.copy(), action, labels, np.zeros(1))
+        neg = self.neg.copy() if self.plan.copied[0] else self.neg
+        yield from self.sweep(neg, action, labels, np.zeros(1))
         self.offer(local_minimum(graph, labels, self.context) if polish else labels)
 
     def offer(self, labels: Labels) -> None:

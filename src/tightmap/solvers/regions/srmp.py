@@ -35,10 +35,10 @@ from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
-from tightmap.solvers.regions.kernels import AHEAD, BACK, BACKWARD, FORWARD
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
+from tightmap.solvers.regions.sweeps import AHEAD, BACK, BACKWARD, FORWARD
 
 STALLED = 1e-4  # clusters are added when 10 iterations raise the bound by less than this part of it
 SETTLE = 5  # iterations of MPLP that are made before clusters are scored
