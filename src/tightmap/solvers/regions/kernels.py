@@ -14,7 +14,7 @@ import numpy as np
 
 from tightmap.energy.certificate import UNIT, certify
 from tightmap.factors.kernels import minmarg, write_table
-from tightmap.graph.graph import FloatArray, IntArray
+from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
 from tightmap.runtime.simd import get, pointer, put
@@ -27,6 +27,7 @@ from tightmap.solvers.regions.cluster_kernels import (
 from tightmap.solvers.regions.regions import LARGEST_ARITY, NODE, SQUARE, STRUCT, TABLE, TRIPLET, Regions
 from tightmap.solvers.regions.sends import largest_of, least_of, send_potts, send_rows, send_triple, subtract
 
+POTTS = int(Kind.POTTS)  # dense tables come before it
 BLOCK = 512  # minima of so many regions are added up to one partial sum of a bound
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.tabulate import tabulate
+from tightmap.factors.kernels import tabulate
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled
 from tightmap.solvers.regions.regions import STRUCT, TABLE, ZERO, Regions
