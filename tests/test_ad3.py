@@ -308,3 +308,13 @@ def test_matching_bound():
     """Hard constraints do not blur the bound: after some hundred iterations it is near that of the relaxation."""
     result = tm.solve(tm.read(data_file("matching/matching0.dd")), "ad3", max_iterations=150)
     assert result.lower_bound >= -178.6
+
+
+@pytest.mark.parametrize("method, options", [("ad3", {}), ("bundle", {"planes": 3, "passes": 1, "tolerance": 0.0})])
+def test_slow_convergence_ends_by_itself(method, options):
+    # hard costs beside each other let the bound rise by tiny steps for ever
+    model = tm.Model([2, 2, 2, 2])
+    model.add_unaries([[-1.0, 1.0], [1.0, -1.0], [2.0, 1.0], [-1.0, 1.0]])
+    table = [[np.inf, 1.0 - 2.9e-7], [1.0 - 1.8e-7, np.inf]]
+    model.add_factors([[0, 1], [0, 2], [0, 3], [1, 2]], table)
+    assert tm.solve(model, method, **options).status in (tm.Status.CONVERGED, tm.Status.OPTIMAL, tm.Status.INFEASIBLE)

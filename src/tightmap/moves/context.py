@@ -74,6 +74,11 @@ class Context:
         left = math.inf if self.deadline is None else self.deadline - clock.now()
         return left if self.wall == math.inf else min(left, self.wall - time.perf_counter())
 
+    @property
+    def limited(self) -> bool:
+        """Somebody ends the run: a method that would converge slowly for ever need not stop by itself."""
+        return self.deadline is not None or self.max_iterations is not None or self.shared is not None
+
     def iterations_left(self, made: int) -> float:
         """How many iterations a method that made some already may still make (inf without a limit)."""
         if self.shared is not None:

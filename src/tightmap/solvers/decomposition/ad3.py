@@ -52,6 +52,7 @@ STEP = 0.1  # seconds of work after which a step ends
 EVENT = 10  # iterations between two bounds at first
 CLOSE = 1e-5  # part of the energy: a gap this small may be closed by converging further
 FURTHER = 1e-4  # of the tolerance
+ITERATIONS = 5000  # enough where nothing else limits the run: hard costs may raise the bound by tiny steps for ever
 STALE = 10  # periods in a row without a better bound or a smaller residual: there is nothing left but rounding
 
 
@@ -153,7 +154,7 @@ class AD3(Solver):
         run, due = state.run, 1
         smallest, stale = np.inf, 0
         yield self._bound(state)
-        while stale < STALE:
+        while stale < STALE and (run.iterations < ITERATIONS or state.context.limited):
             yield from run.iterate()
             converged = self._converged(state)
             if not (converged or run.period_over or run.iterations >= due or state.left() <= 0.0):

@@ -23,6 +23,7 @@ relaxation, both polished by coordinate descent.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -43,6 +44,7 @@ from tightmap.solvers.decomposition.run import Run, State, advance, begin, check
 from tightmap.solvers.decomposition.split import Solved
 
 VARIANTS = ("bcfw", "proximal")
+ROUNDS = 1000  # enough where nothing else limits the run: few planes may promise a little for ever
 SERIOUS = 0.1  # part of the promised gain that makes a step a serious one
 RIGHT = 0.5  # from here on c may grow
 LONGER, SHORTER = 3.0, 10.0  # most that c changes at once
@@ -159,13 +161,14 @@ class Bundle(Solver):
         c = max(run.gap_above(solved.raw), 1e-9 * abs(solved.raw)) / length
         u = np.empty_like(run.shares)
         weights = np.repeat(1.0 / run.split.copies, graph.arrays.cards)
-        while True:
+        for made in itertools.count(1):
             yield from model.propose(run.shares, c)
             promised = model.move(run.shares, c, u) - run.raw
             solved = run.solve(u)
             gain = solved.raw - run.raw
             model.add(solved)
             done = promised <= self.tolerance * max(1.0, abs(run.raw))
+            done = done or (made >= ROUNDS and not run.context.limited)
             part = gain / promised if promised > 0.0 else 0.0
             if gain > 0.0 and part >= SERIOUS:
                 run.shares, u, run.raw = u, run.shares, solved.raw

@@ -185,7 +185,7 @@ def build_network(
         scale, allowance = grain / quantum, 0.0
     else:
         wide = max(room, 1e-6 * size) or 1.0  # no finer than double precision can tell
-        scale = 2.0 ** math.floor(BITS - 1.0 - math.log2(count * wide))
+        scale = 2.0 ** min(math.floor(BITS - 1.0 - math.log2(count * wide)), 1000)  # subnormal costs count as none
         grain = max(1, math.floor(TIE * room * scale))
         # subtracting a minimum rounds each entry (below ``room``) by an ulp of the larger of the two
         allowance = UNIT * (4.0 * size + 4.0 * count * room + 4.0 * abs(base)) + graph.slack
