@@ -48,11 +48,11 @@ def threads_time(unary: np.ndarray, threads: int, iterations: int) -> float:
     model.add_potts(model.edges(), np.full(len(model.edges()), 0.7))
     model.graph()
     ends = []
-    for count in (DEPTH, DEPTH + iterations):
+    for count in (DEPTH, DEPTH, DEPTH + iterations):  # the first one reads kernels
         begin = time.perf_counter()
         tm.solve(model, "admm", threads=threads, max_iterations=count, multiscale=False, growth=1.01, polish=False)
         ends.append(time.perf_counter() - begin)
-    return (ends[1] - ends[0]) / iterations
+    return (ends[2] - ends[1]) / iterations
 
 
 def main() -> None:
