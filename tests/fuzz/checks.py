@@ -44,7 +44,8 @@ CHECKS: dict[str, str] = {
     "ends by itself": "result.status in (CONVERGED, OPTIMAL, INFEASIBLE)",
     # a gap below the smallest normal number is no gap beside ordinary costs
     "proves small models": (
-        "result.status is (OPTIMAL if optimum < inf else INFEASIBLE) or 0 < result.energy - result.lower_bound < 2.3e-308"
+        "result.status is (OPTIMAL if optimum < inf else INFEASIBLE) "
+        "or 0 < result.energy - result.lower_bound < 2.3e-308"
     ),
     "not worse than descent": "result.energy <= descent + blur",
     # what was shown on the way
