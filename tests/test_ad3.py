@@ -310,7 +310,14 @@ def test_matching_bound():
     assert result.lower_bound >= -178.6
 
 
-@pytest.mark.parametrize("method, options", [("ad3", {}), ("bundle", {"planes": 3, "passes": 1, "tolerance": 0.0})])
+@pytest.mark.parametrize(
+    "method, options",
+    [
+        ("ad3", {}),
+        ("bundle", {"planes": 3, "passes": 1, "tolerance": 0.0}),
+        ("subgradient", {"steps": "diminishing"}),
+    ],
+)
 def test_slow_convergence_ends_by_itself(method, options):
     # hard costs beside each other let the bound rise by tiny steps for ever
     model = tm.Model([2, 2, 2, 2])

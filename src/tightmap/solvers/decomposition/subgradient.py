@@ -27,6 +27,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.decomposition.run import State, advance, begin, check_options, squared_length
 
+ROUNDS = 1000  # enough where nothing else limits the run: diminishing steps never end
 PATIENCE = 20  # rounds without a better bound after which Polyak's step is halved
 SMALLEST = 1e-6  # of Polyak's step: the bound is as good as this method makes it
 
@@ -99,7 +100,7 @@ class Subgradient(Solver):
             first = step if first is None else first
             step = factor * step if self.steps == "polyak" else first / (1.0 + k**0.5)
             yield Progress(labels, solved.bound, info={"step": step})
-            if factor < SMALLEST:
+            if factor < SMALLEST or (k >= ROUNDS and not run.context.limited):
                 yield from run.close(solved, None)
                 return
             _move(run.split.sub, u, solved.labels, step)
