@@ -70,7 +70,7 @@ class FactorKind:
         raise NotImplementedError
 
     def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
-        """Numbers of scratch space that its kernels need for some factors, of at most that many variables and labels."""
+        """Numbers of scratch space that its kernels need for factors of at most so many variables and labels."""
         return 3 * (labels + 2)
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
