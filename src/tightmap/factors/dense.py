@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tightmap.factors.block import Block, weighted
 from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
 from tightmap.factors.piece import Form, Piece
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled, inlined, lean
 
 
@@ -324,8 +324,9 @@ class DenseKind(FactorKind):
         with np.errstate(invalid="ignore"):
             return np.where(np.isinf(table), np.inf, piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * table)
 
-    def scratch(self, arity: int, labels: int, entries: int) -> int:
-        return entries
+    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+        entries = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])
+        return int(entries[factors].max())
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
         return 2e-9 * sizes.entries[rows]

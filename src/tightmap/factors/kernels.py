@@ -22,8 +22,7 @@ def workspace(g: Arrays) -> int:
     labels, arity = int(g.cards.max(initial=1)), np.diff(g.scope_start)
     size = max(3 * (labels + 2), 4 * int(arity.max(initial=1)))
     for row, factors in rows_by_kind(g.kind):
-        entries = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])[factors]
-        size = max(size, row.scratch(int(arity[factors].max()), labels, int(entries.max())))
+        size = max(size, row.scratch(g, factors, int(arity[factors].max()), labels))
     return size + 16
 
 

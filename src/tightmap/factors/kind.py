@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
 
 if TYPE_CHECKING:
     from tightmap.factors.block import Block
@@ -69,8 +69,8 @@ class FactorKind:
         """(len(rows), *shape) tables of some rows of a piece, all with these label counts."""
         raise NotImplementedError
 
-    def scratch(self, arity: int, labels: int, entries: int) -> int:
-        """Numbers of scratch space that its kernels need, of factors up to this size."""
+    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+        """Numbers of scratch space that its kernels need for factors of at most so many variables and labels."""
         return 3 * (labels + 2)
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.difference import difference_minmarg
 from tightmap.graph.graph import Kind
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import LANES, get, lane_min, load, minimum, put, splat, store
 
 DENSE, POTTS, LINEAR, QUADRATIC = int(Kind.DENSE), int(Kind.POTTS), int(Kind.LINEAR), int(Kind.QUADRATIC)
 PLAIN = (DENSE, POTTS, LINEAR, QUADRATIC)
-LAST_PLAIN = max(PLAIN)
-assert sorted(PLAIN) == list(range(LAST_PLAIN + 1))  # one comparison tells
+LAST_TABLE, LAST_PLAIN = max(DENSE, POTTS), max(PLAIN)
+assert sorted(PLAIN) == list(range(LAST_PLAIN + 1)) and LAST_TABLE == 1  # one comparison tells
 FAST = {"contract", "nsz"}
 
 
@@ -137,15 +136,10 @@ def _dense_from_second(table, base, w, h, c, d, out):
 
 
 @compiled(_nrt=False, forceinline=True)
-def plain_message(kind, p, params, param, w, h, c, d, out, h_array, out_array, work):
-    """The message of a plain pair from the variable at position p (c labels, vector h) to the other (d labels).
-
-    h and out are pointers to the arrays h_array and out_array.
-    """
+def table_message(kind, p, params, param, w, h, c, d, out):
+    """The message of a Potts or dense edge from the variable at position p (c labels, vector h) to the other (d)."""
     if kind == POTTS:
         _potts(w, h, c, d, out)
-    elif kind != DENSE:
-        difference_minmarg(d, c, w, kind == QUADRATIC, get(params, param), h_array, 0, out_array, work)
     elif p == 0:
         _dense_from_first(params, param, w, h, c, d, out)
     else:

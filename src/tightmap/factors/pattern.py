@@ -25,7 +25,7 @@ from tightmap.factors.pattern_ranks import (
     pattern_ranks,
 )
 from tightmap.factors.piece import Form, Piece, simple_piece
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import lean
 
 __all__ = ["KIND", "MAX_ARITY", "PatternBlock", "bell", "pattern_ranks"]
@@ -126,7 +126,7 @@ class PatternKind(FactorKind):
         ranks = pattern_ranks(np.indices(shape).reshape(len(shape), -1).T).reshape(shape)
         return piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * piece.tables[piece.table[rows]][:, ranks]
 
-    def scratch(self, arity: int, labels: int, entries: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
         return pattern_workspace(arity, labels)
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:

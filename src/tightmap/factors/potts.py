@@ -38,30 +38,9 @@ class PottsBlock(Block):
 
 
 @inlined
-def is_potts(g, f):
-    return g.kind[f] == POTTS
-
-
-@inlined
 def potts_value(g, f, labels):
     a = g.scope_start[f]
     return g.weight[f] if labels[g.scope[a]] != labels[g.scope[a + 1]] else 0.0
-
-
-@inlined
-def potts_rise(g, f, before, after):
-    """By how much the cost grows from one labelling to another."""
-    a = g.scope[g.scope_start[f]]
-    b = g.scope[g.scope_start[f] + 1]
-    return g.weight[f] * ((after[a] != after[b]) - np.float64(before[a] != before[b]))
-
-
-@inlined
-def potts_relative_slice(g, f, pos, labels, out):
-    """add_slice less the weight, which all labels pay: the label of the other end alone changes."""
-    l = labels[g.scope[g.scope_start[f] + 1 - pos]]
-    if l < g.cards[g.scope[g.scope_start[f] + pos]]:
-        out[l] -= g.weight[f]
 
 
 @lean

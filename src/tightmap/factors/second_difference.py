@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tightmap.factors.block import Block
 from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
 from tightmap.factors.piece import Form, Piece, simple_piece
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.simd import LANES, absolute, get, load, maximum, minimum, splat, store
 
@@ -273,7 +273,7 @@ class SecondDifferenceKind(FactorKind):
         bend = _bends(piece.values, offset, piece.scopes[rows], shape)
         return w[:, None, None, None] * np.minimum(bend, limit[:, None, None, None])
 
-    def scratch(self, arity: int, labels: int, entries: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
         return 2 * labels * (labels + 1) + 32  # see second_minmarg
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:

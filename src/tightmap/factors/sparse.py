@@ -20,7 +20,7 @@ from tightmap.factors.sparse_kernels import (
     sparse_tabulate,
     sparse_value,
 )
-from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
 
 FEW = 16  # factors that share a list of exceptions and are looked up one by one
 
@@ -107,7 +107,7 @@ class SparseKind(FactorKind):
             out[r] = np.where(np.isinf(flat), np.inf, piece.weights[rows[r]] * flat).reshape(shape)
         return out
 
-    def scratch(self, arity: int, labels: int, entries: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
         return arity * (labels + 3) + 2  # see _cheapest_default
 
     def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:

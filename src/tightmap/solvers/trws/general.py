@@ -23,8 +23,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.energies import message_offsets
+from tightmap.factors.difference import difference_minmarg
 from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
-from tightmap.factors.pairs import PLAIN, add_plain_row, add_to, is_plain, lowest, plain_message
+from tightmap.factors.pairs import (
+    LAST_PLAIN,
+    LAST_TABLE,
+    QUADRATIC,
+    add_plain_row,
+    add_to,
+    lowest,
+    table_message,
+)
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
@@ -151,7 +160,7 @@ def _make(EXOTIC):
                             add_to(h, messages, get(start, f), c)
                         else:
                             kind, p = get(kinds, f), np.int64(get(adj_pos, a))
-                            if not EXOTIC or is_plain(kind):
+                            if not EXOTIC or kind <= LAST_PLAIN:
                                 j = get(scope, 2 * f + 1 - p)
                                 w, d = get(weight, f), np.int64(get(cards, j))
                                 add_plain_row(kind, p, params, get(param, f), w, get(x, j), c, d, out)
@@ -192,9 +201,11 @@ def _make(EXOTIC):
                     spent += 20.0 + c * d
                     for s in range(c):
                         put(h, s, gamma * get(total, s) - get(messages, base + s))
-                    if not EXOTIC or is_plain(kind):
-                        w, at = get(weight, f), get(param, f)
-                        plain_message(kind, p, params, at, w, h, c, d, out, h_array, out_array, work)
+                    if kind <= LAST_TABLE:
+                        table_message(kind, p, params, get(param, f), get(weight, f), h, c, d, out)
+                    elif not EXOTIC or kind <= LAST_PLAIN:
+                        w, limit = get(weight, f), get(params, get(param, f))
+                        difference_minmarg(d, c, w, kind == QUADRATIC, limit, h_array, 0, out_array, work)
                     else:
                         minmarg(g, f, 1 - p, h_array, zeros, out_array, work)
                     delta = lowest(out, d)
@@ -230,7 +241,7 @@ def half_sweep(
 
     TimeUp after so many seconds; some messages are then of this pass, the others of the one before.
     """
-    kernel = _plain if np.isin(graph.arrays.kind, PLAIN).all() else _exotic
+    kernel = _exotic if graph.arrays.kind.max(initial=0) > LAST_PLAIN else _plain
     sums = np.zeros((sweeper.need.shape[1], 3))
     crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums, left)
     if np.isinf(sums[:, 0]).any():
