@@ -66,6 +66,8 @@ ROWS = [
     Row("UAI protein", data("uai/ProteinFolding_11.uai"), "mplp-c", 10),
     Row("UAI objects", data("uai/ObjectDetection_11.uai"), "mplp-c", 10),
     Row("UAI wcsp", data("uai/wcsp_11.uai"), "mplp-c", 10),
+    Row("UAI wcsp", data("uai/wcsp_11.uai"), "srmp", 10),
+    Row("UAI promedas 11", data("uai/Promedas_11.uai"), "srmp", 10),
     Row("UAI promedas", data("uai/Promedas_24.uai", evidence=DATA / "uai/Promedas_24.uai.evid"), "srmp", 10),
     Row("1aho", data("wcsp/1aho.cfn.gz"), "mplp", 5, proven=True),
     Row("example.wcsp", data("wcsp/example.wcsp"), "mplp-c", 5, proven=True),

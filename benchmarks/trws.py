@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.trws.solver import GridEngine, grid_stencil
+from tightmap.solvers.trws.solver import GeneralEngine, GridEngine, grid_stencil
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MODELS = {  # name: file, seconds, energy to reach, bound to reach
@@ -57,7 +57,12 @@ def quality(names: list[str], threads: int | None) -> None:
         )
 
 
-def best_of(engine: GridEngine, rounding: bool, certify: bool, clock: Callable[[], float] = time.perf_counter) -> float:
+def best_of(
+    engine: GridEngine | GeneralEngine,
+    rounding: bool,
+    certify: bool,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """Milliseconds of one iteration, best of five runs of four."""
     best = np.inf
     for _ in range(5):
@@ -72,6 +77,13 @@ def speed(names: list[str]) -> None:
         f"{'model':10} {'threads':>7} {'ms/iteration':>12} {'cpu':>7} {'target':>7} {'+ rounding':>10} "
         f"{'certificate':>11}"
     )
+    for name in [n for n in names if n in ("ring N8", "inverse N8")]:
+        graph = tm.read(DATA / MODELS[name][0]).graph()
+        engine = GeneralEngine(graph, np.arange(graph.n), 1)
+        engine.iterate(4, True, True)
+        plain, rounded = (best_of(engine, rounding, False) for rounding in (False, True))
+        cpu = best_of(engine, False, False, time.process_time)
+        print(f"{name:10} {1:7d} {plain:12.2f} {cpu:7.2f} {np.nan:7.1f} {rounded:10.2f} {0.0:11.2f}", flush=True)
     for name in [n for n in names if n in SPEED]:
         graph = tm.read(DATA / MODELS[name][0]).graph()
         stencil = grid_stencil(graph)

@@ -263,6 +263,27 @@ def test_grid_bound_never_exceeds_the_optimum(seed, kind, integral, dtype):
         last = raw
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_four_labels_in_registers_change_nothing(mixed):
+    """On eight neighbours, also beside variables and edges that are visited in the general way: bit by bit."""
+    rng = np.random.default_rng(3)
+    model = tm.Model.grid(9, 11, 4)
+    model.add_unaries(rng.normal(size=(99, 4)))
+    edges = model.edges(8)
+    model.add_potts(
+        edges, np.where(rng.random(len(edges)) < (0.05 if mixed else 0.0), -1.0, 1.0) * rng.random(len(edges))
+    )
+    graph = model.graph()
+    fast, slow = (GeneralEngine(graph, node_order(graph, "index")) for _ in range(2))
+    assert 0 < fast.sweeper.four.sum() <= graph.n and bool(fast.sweeper.four.all()) is not mixed
+    slow.sweeper.four[:] = 0
+    for _ in range(3):
+        assert fast.iterate(2, True, True) == slow.iterate(2, True, True)
+        assert fast.best_energy == slow.best_energy
+        np.testing.assert_array_equal(fast.best, slow.best)
+        np.testing.assert_array_equal(fast.sweeper.messages, slow.sweeper.messages)
+
+
 def test_costs_far_from_zero_do_not_hurt_single_precision():
     rng = np.random.default_rng(12)
     model = grid_model(rng, 16, 16, labels=4, kind="potts")

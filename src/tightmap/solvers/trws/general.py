@@ -34,11 +34,12 @@ from tightmap.factors.pairs import (
     lowest,
     table_message,
 )
-from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.runtime.simd import LANES, get, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
+from tightmap.solvers.trws.four_labels import round_four, visit_four
 
 CHUNK = 32  # nodes that are visited before the thread of the next block is told
 
@@ -52,6 +53,7 @@ class Sweeper(NamedTuple):
     earlier: npt.NDArray[np.int64]  # (n,) number of earlier neighbours
     start: IntArray  # (m + 1,) slot of edge f is messages[start[f]:], as long as its larger end
     messages: FloatArray
+    four: npt.NDArray[np.uint8]  # (n,) visited by four_labels.py
     scratch: int
     block: int  # chunks of nodes per block; neighbours are in the same block or in the next one
     need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
@@ -71,6 +73,15 @@ def _plan(n: int, before: IntArray, after: IntArray) -> tuple[int, npt.NDArray[n
         outside = own // block > other // block
         np.maximum.at(need[towards], own[outside], other[outside] % block + 1)
     return block, need
+
+
+def _four(graph: Graph) -> npt.NDArray[np.uint8]:
+    """Which variables have four labels and only Potts edges of positive weight to variables of four labels."""
+    g = graph.arrays
+    four = g.cards == 4
+    fits = (g.kind == Kind.POTTS) & (g.weight >= 0.0) & four[graph.edges].all(axis=1)
+    four[graph.edges[~fits]] = False
+    return four.astype(np.uint8)
 
 
 def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
@@ -93,6 +104,7 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
         before,
         start,
         np.zeros(int(start[-1])),
+        _four(graph),
         workspace(g),
         block,
         need,
@@ -126,7 +138,8 @@ def _make(EXOTIC):
         adj_factor, adj_pos, later = pointer(g.adj_factor), pointer(g.adj_pos), pointer(sweeper.later)
         kinds, scope, weight, param = pointer(g.kind), pointer(g.scope), pointer(g.weight), pointer(g.param)
         start, order, x = pointer(sweeper.start), pointer(sweeper.order), pointer(labels)
-        gammas, earliers = pointer(sweeper.gamma), pointer(sweeper.earlier)
+        gammas, earliers, four = pointer(sweeper.gamma), pointer(sweeper.earlier), pointer(sweeper.four)
+        edges = (messages, start, adj_factor, later, weight)
         n = len(sweeper.order)
         need = pointer(sweeper.need[towards])
         chunks = (n + CHUNK - 1) // CHUNK
@@ -150,6 +163,15 @@ def _make(EXOTIC):
                 if hurried:
                     energy = np.inf
                     break
+                if get(four, i):
+                    spent += 20.0 * (end - begin)
+                    if rounding:
+                        best, paid = round_four(unary, o, edges, scope, adj_pos, x, begin, end, towards)
+                        put(x, i, best)
+                        energy += paid
+                    gamma, earlier = get(gammas, i), get(earliers, i)
+                    bound, size = visit_four(unary, o, edges, begin, end, towards, gamma, earlier, bound, size)
+                    continue
                 if rounding:
                     for s in range(c):
                         put(out, s, get(unary, o + s))
