@@ -117,14 +117,19 @@ class _Hand:
     def start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, *self._arguments), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
+        # not as arguments: starting a process that is killed while it reads long ones would never end
+        self._tell(self._arguments)
 
     def send(self, step: Step) -> None:
+        self._tell(step.part(self.first, self.last))
+
+    def _tell(self, message: Any) -> None:
         assert self.pipe is not None
         with suppress(BrokenPipeError, ConnectionResetError):  # it is dead: whoever waits for it will see that
-            self.pipe.send(step.part(self.first, self.last))
+            self.pipe.send(message)
 
     def stop(self) -> None:
         if self.pipe is not None:
@@ -137,12 +142,12 @@ class _Hand:
                 self.process.join()
 
 
-def _serve(pipe: Connection, model: GridRows, store: Any, first: int, last: int, visit: int | None) -> None:
+def _serve(pipe: Connection) -> None:
     """The main loop of a worker process; it ends when the other side of the pipe is gone."""
     with suppress(ValueError, OSError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
-    worker = Worker(model, store, first, last, visit)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        worker = Worker(*pipe.recv())
         while True:
             step = pipe.recv()
             try:
