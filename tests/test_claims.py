@@ -251,3 +251,12 @@ def test_subnormal_costs_beside_ordinary_ones(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tm.solve(model, method).energy == 0.0
+
+
+def test_exact_search_in_a_room_of_subnormal_costs():
+    model = tm.Model([2, 2])
+    model.add_unaries([[0.0, -1e-322], [0.0, 2.0]])
+    model.add_potts([[0, 1]], [2e-322])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tm.solve(model, "exact").energy <= 0.0

@@ -193,7 +193,8 @@ def build_network(
     top = upper + count * grain + 2
 
     def units(costs: npt.NDArray[np.float64]) -> Table:
-        return np.floor(np.minimum(costs * scale, float(top))).astype(np.int64)
+        with np.errstate(over="ignore"):  # ordinary costs beside a room for subnormal ones: more than the top
+            return np.floor(np.minimum(costs * scale, float(top))).astype(np.int64)
 
     check_time(context)
     own = np.split(units(unary), g.offset[1:-1])
