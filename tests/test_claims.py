@@ -253,6 +253,18 @@ def test_subnormal_costs_beside_ordinary_ones(method):
         assert tm.solve(model, method).energy == 0.0
 
 
+def test_noise_of_admm_beside_subnormal_costs():
+    # most costs are subnormal and choose the unit, in which the others are beyond single precision
+    model = tm.Model([2, 2])
+    model.add_unaries([[0.0, 2e-322], [0.0, 0.0]])
+    model.add_factors([[0, 1]], [[2.0, 2e-322], [0.0, 0.0]])
+    for _ in range(3):
+        model.add_unaries([[0.0, 2e-322]], nodes=[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tm.solve(model, "admm", max_iterations=20).energy <= 1e-321
+
+
 def test_exact_search_in_a_room_of_subnormal_costs():
     model = tm.Model([2, 2])
     model.add_unaries([[0.0, -1e-322], [0.0, 2.0]])

@@ -75,7 +75,8 @@ class Noise:
     """Normal noise for the unaries, drawn piece by piece."""
 
     def __init__(self, scale: float, seed: list[int]) -> None:
-        self.scale, self._generator = np.float32(scale), np.random.default_rng(seed)
+        largest = float(np.finfo(np.float32).max) / 64.0  # no draw is beyond single precision
+        self.scale, self._generator = np.float32(min(scale, largest)), np.random.default_rng(seed)
 
     def draw(self, size: int) -> npt.NDArray[np.float32]:
         return self.scale * self._generator.standard_normal(size, dtype=np.float32)
