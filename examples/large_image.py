@@ -1,6 +1,6 @@
 """Segment an image that is larger than memory into two labels, with a certified gap.
 
-    python examples/large_image.py --size 4000 --folder /tmp/large --workers 2 --memory 300e6
+    python examples/large_image.py --size 4000 --folder large --workers 2 --memory 300e6
 
 The image is made first, piece by piece: discs on a dark ground with noise, one byte per pixel, in a memory-mapped file.
 Unaries are computed from its rows when they are needed, iterates are kept in files of the folder, labels are written

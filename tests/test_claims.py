@@ -272,3 +272,13 @@ def test_exact_search_in_a_room_of_subnormal_costs():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tm.solve(model, "exact").energy <= 0.0
+
+
+def test_costs_beyond_single_precision_on_a_grid():
+    # admm searches grids in single precision, where costs like these beside small ones would be infinite
+    model = tm.Model.grid(3, 3, 2)
+    model.add_unaries(np.where(np.arange(18).reshape(9, 2) == 4, 1e60, 1.0))
+    model.add_potts(model.edges(), 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tm.solve(model, "admm", max_iterations=30).energy == pytest.approx(tm.solve(model, "exact").energy)

@@ -163,14 +163,16 @@ def _gcd_of(values: FloatArray) -> float:
     if not _few_bits(v[:64]):
         return 0.0
     v = np.unique(v)
-    scaled = v * 2.0**FEW_BITS
+    with np.errstate(over="ignore"):
+        scaled = v * 2.0**FEW_BITS
     if scaled.max() > 2.0**52 or (scaled != np.round(scaled)).any():
         return 0.0
     return float(np.gcd.reduce(scaled.astype(np.int64))) / 2.0**FEW_BITS
 
 
 def _few_bits(values: FloatArray) -> bool:
-    scaled = np.abs(values[np.isfinite(values)]) * 2.0**FEW_BITS
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        scaled = np.abs(values[np.isfinite(values)]) * 2.0**FEW_BITS
     return bool((scaled == np.round(scaled)).all()) and scaled.max(initial=0.0) <= 2.0**52
 
 

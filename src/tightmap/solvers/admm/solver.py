@@ -64,6 +64,7 @@ TRIED = 3  # once so many ways of treating hard costs were tried, every second c
 HURRY = 0.3  # rho grows so fast that a cycle takes at most this part of the time that is left
 FREEZING = 0.6  # the rho, in the units of Cycle.rho0, at which labels no longer change
 FASTEST = 1.1  # largest factor by which rho grows in an iteration, however short the time is
+SINGLE = 1e30  # costs from here on are searched in double precision: sums and products must stay finite
 DEAD_BAND = 1e-8  # a vector that would change by less than this (squared distance) stays as it is
 
 
@@ -322,7 +323,8 @@ class ADMM(Solver):
         graph = run.graph
         run.square = None
         if run.stencil is not None:
-            dtype = np.float32 if self.precision == "single" else np.float64
+            single = self.precision == "single" and float(np.abs(graph.arrays.unary).max(initial=0.0)) < SINGLE
+            dtype = np.float32 if single else np.float64
             threads = run.context.threads
             if cycle.factor > 1:
                 run.full = run.engine = None  # both grids together would need a quarter more memory
