@@ -275,10 +275,12 @@ def test_exact_search_in_a_room_of_subnormal_costs():
 
 
 def test_costs_beyond_single_precision_on_a_grid():
-    # admm searches grids in single precision, where costs like these beside small ones would be infinite
+    # most costs are subnormal and choose the unit; in it the others are infinite in single precision
     model = tm.Model.grid(3, 3, 2)
-    model.add_unaries(np.where(np.arange(18).reshape(9, 2) == 4, 1e60, 1.0))
-    model.add_potts(model.edges(), 0.5)
+    costs = np.zeros((9, 2))
+    costs[4, 1] = -1.0
+    model.add_unaries(costs)
+    model.add_potts(model.edges(), 2e-322)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tm.solve(model, "admm", max_iterations=30).energy == pytest.approx(tm.solve(model, "exact").energy)
+        assert tm.solve(model, "admm", max_iterations=30).energy <= -1.0
