@@ -284,3 +284,18 @@ def test_costs_beyond_single_precision_on_a_grid():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tm.solve(model, "admm", max_iterations=30).energy <= -1.0
+
+
+@pytest.mark.parametrize("method", ["fw", "pgd", "cqp", "trws", "srmp", "bundle", "tabu", "lns", "forest-annealing"])
+@pytest.mark.parametrize("power", [-3, 3, -500, 100])
+def test_searches_go_the_same_way_in_any_unit(method, power):
+    # tolerances were measured by 1 + |energy|, so a power of two changed where a search stopped
+    options = {"tolerance": 1.0} if method in ("fw", "pgd", "cqp") else {}
+    found = []
+    for factor in (1.0, 2.0**power):
+        model = tm.Model([2, 3])
+        entries, values = [[1, 1], [2, 0]], [-2.0, -1.75]
+        model.add_sparse([[1, 0]], entries, values, 0.0, weights=[3.0 * factor])
+        result = tm.solve(model, method, max_iterations=2, seed=56, **options)
+        found.append((result.status, result.energy / factor, result.labels.tolist()))
+    assert found[0] == found[1]

@@ -48,7 +48,7 @@ def test_the_walk_knows_its_energy():
     start = energy(graph, labels)
     value = np.array([start, start])
     best, tabu = labels.copy(), np.zeros(len(cost), dtype=np.int64)
-    walk(graph.arrays, labels, cost, best, tabu, 0, 500, 0, 5, np.array([1], dtype=np.uint64), value, np.inf)
+    walk(graph.arrays, labels, cost, best, tabu, 0, 500, 0, 5, np.array([1], dtype=np.uint64), value, 1.0, np.inf)
     assert value[0] == pytest.approx(energy(graph, labels))
     assert value[1] == pytest.approx(energy(graph, best))
     assert value[1] <= energy(graph, local_minimum(graph, np.zeros(graph.n, dtype=np.int64)))

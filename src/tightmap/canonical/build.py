@@ -19,7 +19,7 @@ from tightmap.canonical.assemble import assemble, table_extent
 from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
 from tightmap.canonical.recognise import Sums, recognise
-from tightmap.canonical.units import unit_power
+from tightmap.canonical.units import Unit, choose_unit
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block, Exceptions
 from tightmap.factors.piece import Piece, ascending, simple_piece
@@ -43,7 +43,7 @@ class Form:
 def build_graph(model: Model) -> Graph:
     """The canonical form of a model."""
     blocks = own_blocks(model)
-    return canonical_form(model, unit_power(model, blocks), blocks).graph
+    return canonical_form(model, choose_unit(model, blocks), blocks).graph
 
 
 def own_blocks(model: Model) -> list[Block]:
@@ -51,8 +51,9 @@ def own_blocks(model: Model) -> list[Block]:
     return [own for block in model.blocks for own in lowered(block, model.cardinalities)]
 
 
-def canonical_form(model: Model, power: int, blocks: list[Block] | None = None) -> Form:
-    """The canonical form of a model with costs in units of 2^-power."""
+def canonical_form(model: Model, unit: Unit, blocks: list[Block] | None = None) -> Form:
+    """The canonical form of a model in this unit."""
+    power = unit.power
     blocks = own_blocks(model) if blocks is None else blocks
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
@@ -87,7 +88,7 @@ def canonical_form(model: Model, power: int, blocks: list[Block] | None = None) 
         _refuse_overflow(pieces, sums, power)
     graph = assemble(pieces, cards, sums, variables, fixed, shape)
     shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
-    return Form(replace(graph, power=power, shift=shift), pieces, sums)
+    return Form(replace(graph, power=power, typical=unit.typical, shift=shift), pieces, sums)
 
 
 def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:

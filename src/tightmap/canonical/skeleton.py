@@ -20,7 +20,7 @@ import numpy as np
 
 from tightmap.canonical.assemble import assemble, common_quantum, in_order
 from tightmap.canonical.build import Form, build_graph, canonical_form, own_blocks
-from tightmap.canonical.units import unit_power
+from tightmap.canonical.units import Unit, choose_unit
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
 from tightmap.factors.piece import Piece
 from tightmap.factors.pn_potts import PnPottsBlock
@@ -52,11 +52,11 @@ class Skeleton:
     def __init__(self, model: Model) -> None:
         self._blocks = list(model.blocks)
         blocks = own_blocks(model)
-        self._power = unit_power(model, blocks)
-        form = canonical_form(model, self._power, blocks)
+        unit = choose_unit(model, blocks)
+        form = canonical_form(model, unit, blocks)
         self.first = form.graph
         free = bool((form.graph.fixed < 0).all())
-        self._usable = free and self._power == 0 and not form.sums.added and not form.sums.infeasible
+        self._usable = free and unit.power == 0 and not form.sums.added and not form.sums.infeasible
         self._as_given = _frame(form)
         self._by_weight: _Frame | None = None
         self._tried = False
@@ -66,11 +66,14 @@ class Skeleton:
         same = all(a is b for a, b in zip(self._blocks, model.blocks, strict=True))
         frame = self._as_given if same else self._weighted_frame(model)
         weights = None if same else np.concatenate([block.weights for block in model.blocks])
-        if not self._usable or frame is None or unit_power(model, own_blocks(model)) != 0 or np.isinf(model.constant):
+        if not self._usable or frame is None or np.isinf(model.constant):
+            return build_graph(model)
+        unit = choose_unit(model, own_blocks(model))
+        if unit.power != 0:
             return build_graph(model)
         if weights is not None and not weights.all():
             return build_graph(model)
-        return _filled(frame, model.flat_unaries(), weights)
+        return replace(_filled(frame, model.flat_unaries(), weights), typical=unit.typical)
 
     def _weighted_frame(self, model: Model) -> _Frame | None:
         if not self._tried:
@@ -98,7 +101,7 @@ def _numbered_frame(model: Model) -> _Frame | None:
         blocks.append(replace(block, weights=np.arange(first, first + len(block), dtype=np.float64)))
         first += len(block)
     probe.blocks = blocks
-    form = canonical_form(probe, 0)
+    form = canonical_form(probe, Unit(0, 1.0))
     numbers = np.arange(1, first)
     if form.graph.m != len(numbers) or form.sums.added or form.sums.constant != 0.0 or form.sums.slack != 0.0:
         return None

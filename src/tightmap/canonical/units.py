@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,15 @@ MOST = 1.7e308  # the largest cost there is, about
 SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
 
 
-def unit_power(model: Model, blocks: Sequence[Block]) -> int:
-    """The power of two by which the costs of a model, whose factors are in these blocks, are multiplied; mostly 0."""
+class Unit(NamedTuple):
+    """The unit of a canonical form, and how large costs are in it."""
+
+    power: int  # costs are multiplied by 2^power; mostly 0
+    typical: float  # median range of a factor or of the unaries of a variable, after that
+
+
+def choose_unit(model: Model, blocks: Sequence[Block]) -> Unit:
+    """The unit for a model whose factors are in these blocks."""
     sizes = [block.sizes(_every(len(block))) for block in blocks]
     unaries = model.given_unaries
     largest = 0.0
@@ -39,7 +46,7 @@ def unit_power(model: Model, blocks: Sequence[Block]) -> int:
     largest = max(largest, float(sample.max(initial=0.0)))
     typical = float(np.median(sample)) if len(sample) else largest
     if typical == 0.0 or (SMALL <= typical <= LARGE and largest <= SAFE):
-        return 0
+        return Unit(0, typical or 1.0)
     power = -math.frexp(typical)[1]
     # rare huge costs beside tiny ones: the sum of all of them has to stay finite
     if unaries is not None:
@@ -48,7 +55,8 @@ def unit_power(model: Model, blocks: Sequence[Block]) -> int:
         largest = max(largest, float(block.sizes(slice(None)).max(initial=0.0)))
     terms = model.num_variables + model.num_factors + 1
     room = math.frexp(SAFE)[1] - math.frexp(min(largest, MOST))[1] - terms.bit_length()
-    return min(power, room)
+    power = min(power, room)
+    return Unit(power, math.ldexp(typical, power))
 
 
 def _every(count: int) -> slice:

@@ -98,6 +98,7 @@ class Graph:
     unary_hard: npt.NDArray[np.bool_] | None  # which unary entries were +inf
     params_hard: npt.NDArray[np.bool_] | None  # which table entries were +inf
     power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)
+    typical: float = 1.0  # the median range of a factor or of the unaries of a variable
     shift: float = 0.0  # the user's constant, and what became constant on the way: it concerns no solver
 
     @property
@@ -165,6 +166,10 @@ class Graph:
         part = total - unscaled
         error = (unscaled - (total - part)) + (self.shift - part)
         return total if error >= 0.0 else math.nextafter(total, -math.inf)
+
+    def magnitude(self, value: float) -> float:
+        """What a change of this energy is measured by: its size, and at least that of a typical cost."""
+        return max(self.typical, abs(value - self.constant))
 
     @property
     def nbytes(self) -> int:

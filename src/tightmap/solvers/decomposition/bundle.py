@@ -167,7 +167,7 @@ class Bundle(Solver):
             solved = run.solve(u)
             gain = solved.raw - run.raw
             model.add(solved)
-            done = promised <= self.tolerance * max(1.0, abs(run.raw))
+            done = promised <= self.tolerance * graph.magnitude(run.raw)
             done = done or (made >= ROUNDS and not run.context.limited)
             part = gain / promised if promised > 0.0 else 0.0
             if gain > 0.0 and part >= SERIOUS:

@@ -115,7 +115,7 @@ class Run(ABC):
 
     def nearly_proven(self) -> bool:
         """Is the bound so close to the best energy that a certificate is worth its time?"""
-        slack = max(1e-9 * max(1.0, abs(self.best_energy)), 1.001 * self.regions.graph.quantum)
+        slack = max(1e-9 * self.regions.graph.magnitude(self.best_energy), 1.001 * self.regions.graph.quantum)
         return self.low >= self.best_energy - slack
 
     def final(self) -> Final:
@@ -155,7 +155,7 @@ def iterate(run: Run, pace: Pace, limit: int | None = None, last: bool = False) 
         history.append(run.low)
         stalled = False
         if len(history) > SPAN:
-            stalled = run.low - history[-1 - SPAN] <= pace.tolerance * max(1.0, abs(run.low))
+            stalled = run.low - history[-1 - SPAN] <= pace.tolerance * run.regions.graph.magnitude(run.low)
         labels = run.labels if due else None
         info = {"running_bound": run.low}
         yield Progress(labels, certified, done=stalled and last, info=info, pending=certified is None)
@@ -178,7 +178,7 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         yield from run.settle()
         pairs = reparametrised_pairs(run.regions, run.neg)
         labels = run.labels if run.labels is not None else np.zeros(graph.n, dtype=np.int64)
-        least = 1e-9 * max(1.0, abs(run.low))
+        least = 1e-9 * run.regions.graph.magnitude(run.low)
         count = wanted or min(2000, max(20, len(pairs.region) // 10))
         added: list[tuple[int, ...]] = []
         gain = 0.0
@@ -186,7 +186,7 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         if kinds != "cycles":
             added, gain = best_triplets(run.regions, pairs, labels, count, least)
             yield None
-        if kinds != "triplets" and gain <= 1e-6 * max(1.0, abs(run.low)):
+        if kinds != "triplets" and gain <= 1e-6 * run.regions.graph.magnitude(run.low):
             more, extra = frustrated_cycles(run.regions, pairs, count, least)
             yield None
             if extra > gain:

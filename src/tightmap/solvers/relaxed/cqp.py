@@ -205,7 +205,7 @@ class CQP(Solver):
 
     steps        "projected" gradient, or "pairwise" or "plain" (the paper's) Frank-Wolfe steps
     line_search  "exact", "armijo", "nonmonotone" (exact for Frank-Wolfe steps) or "diminishing"
-    tolerance    converged when the Frank-Wolfe gap is below tolerance * (1 + |energy|)
+    tolerance    converged when the Frank-Wolfe gap is below tolerance * max(|energy|, a typical cost)
     iterations   at most this many
     hard_cost    what stands for a forbidden combination in the search, in units of the largest soft range
     """

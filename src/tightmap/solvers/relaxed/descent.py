@@ -164,7 +164,7 @@ class Descent:
         )  # fmt: skip
         self.alpha = 0.0
         self.gap, slope, square = (float(v) for v in self.sums.sum(axis=0))
-        if self.gap <= self.tolerance * (1.0 + abs(self.value)) or square == 0.0:
+        if self.gap <= self.tolerance * self.graph.magnitude(self.value) or square == 0.0:
             return False
         self.stale = True
         alpha, change = self._pairs(slope, square) if self.order <= 2 else self._any_order(slope, square)
@@ -234,7 +234,7 @@ class Descent:
     def _stalled(self) -> bool:
         if self.line_search == "diminishing" or len(self.values) <= STALL_SPAN:
             return False
-        return max(self.values) - min(self.values) < STALL_SIZE * (1.0 + abs(self.values[-1]))
+        return max(self.values) - min(self.values) < STALL_SIZE * self.graph.magnitude(self.values[-1])
 
 
 def _typical_range(g: Arrays, grad: Vector) -> float:

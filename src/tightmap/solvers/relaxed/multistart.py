@@ -57,7 +57,7 @@ class MultiStart(Solver):
     first        "uniform": all labels alike, then the minimiser of the unaries, then random labellings;
                  "unary": the minimiser of the unaries, then random labellings
     line_search  "exact", "armijo", "nonmonotone" or "diminishing"
-    tolerance    a start has converged when the Frank-Wolfe gap is below tolerance * (1 + |energy|)
+    tolerance    a start has converged when the Frank-Wolfe gap is below tolerance * max(|energy|, a typical cost)
     iterations   at most this many per start
     hard_cost    what stands for a forbidden combination in the search, in units of the largest soft range
     """

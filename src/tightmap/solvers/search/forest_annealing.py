@@ -211,7 +211,7 @@ class ForestAnnealing(Solver):
                 if state.calm >= SETTLE:
                     break
         if state.temperature < FUSE * state.hot or state.calm >= SETTLE:
-            gain = component_fusion(graph.arrays, state.best, state.labels, 1e-9 * (1.0 + abs(state.best_energy)))
+            gain = component_fusion(graph.arrays, state.best, state.labels, 1e-9 * graph.magnitude(state.best_energy))
             if gain != 0.0:
                 state.best_energy = energy(graph, state.best)
                 improved = state.best.copy()

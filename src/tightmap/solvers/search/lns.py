@@ -290,7 +290,7 @@ class LNS(Solver):
             state.best, state.best_energy = state.home.copy(), state.energy
 
     def _keep(self, state: State, value: float, labels: Labels) -> None:
-        if all(abs(value - e) > 1e-9 * (1.0 + abs(e)) for e, _ in state.elite):
+        if all(abs(value - e) > 1e-9 * state.graph.magnitude(e) for e, _ in state.elite):
             state.elite = sorted([*state.elite, (value, labels.copy())], key=lambda pair: pair[0])[:ELITE]
 
     def _meet(self, state: State) -> int:

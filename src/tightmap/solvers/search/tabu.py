@@ -47,8 +47,10 @@ def _random(state):
 
 
 @lean
-def walk(g, labels, cost, best, tabu, clock, steps, idle, tenure, random, value, left):
+def walk(g, labels, cost, best, tabu, clock, steps, idle, tenure, random, value, typical, left):
     """``steps`` moves; value = [energy now, best energy], relative to any constant; best changes when it falls.
+
+    Falls by less than a billionth of that energy, or of a typical cost, are rounding.
 
     tabu[offset[i] + s] is the step before which label s of variable i is forbidden.  Returns the moves made (fewer
     when time is up), and those since the last improvement, to which ``idle`` from before are added if there was none.
@@ -66,7 +68,7 @@ def walk(g, labels, cost, best, tabu, clock, steps, idle, tenure, random, value,
         label = 0
         least = np.inf
         ties = 0
-        free = value[1] - value[0] - 1e-9 * (1.0 + abs(value[1]))  # a change below this is a new best: always allowed
+        free = value[1] - value[0] - 1e-9 * max(typical, abs(value[1]))  # below this: a new best, always allowed
         for i in range(n):
             o = g.offset[i]
             now = labels[i]
@@ -94,7 +96,7 @@ def walk(g, labels, cost, best, tabu, clock, steps, idle, tenure, random, value,
         tabu[g.offset[chosen] + labels[chosen]] = step + tenure + _random(random) % np.uint64(10)
         change_label(g, labels, cost, chosen, label)
         value[0] += least
-        if value[0] < value[1] - 1e-9 * (1.0 + abs(value[1])):
+        if value[0] < value[1] - 1e-9 * max(typical, abs(value[1])):
             value[1] = value[0]
             for i in range(len(labels)):
                 best[i] = labels[i]
@@ -212,7 +214,7 @@ class Tabu(Solver):
         state.left = state.left or steps
         made, state.idle = walk(
             graph.arrays, state.labels, state.cost, state.best, state.tabu, state.clock,
-            state.left, state.idle, tenure, state.random, state.value, time_left(state.context, SLICE),
+            state.left, state.idle, tenure, state.random, state.value, graph.typical, time_left(state.context, SLICE),
         )  # fmt: skip
         state.clock += made
         state.left -= made
@@ -232,7 +234,7 @@ class Tabu(Solver):
         rng = np.random.default_rng((state.context.seed, state.rounds))
         cards = state.graph.arrays.cards.astype(np.int64)
         value = float(state.value[1])
-        if all(abs(value - e) > 1e-9 * (1.0 + abs(e)) for e, _ in state.elite):
+        if all(abs(value - e) > 1e-9 * state.graph.magnitude(e) for e, _ in state.elite):
             state.elite = sorted([*state.elite, (value, state.best.copy())], key=lambda pair: pair[0])[:ELITE]
         kind = state.rounds % 4
         fresh = rng.integers(0, cards)

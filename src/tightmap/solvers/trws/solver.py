@@ -322,7 +322,7 @@ class TRWS(Solver):
             state.history.append(graph.constant + raw)
             if len(state.history) > SPAN:
                 now, before = state.history[-1], state.history[-1 - SPAN]
-                progress.done = now - before <= self.tolerance * max(1.0, abs(now))
+                progress.done = now - before <= self.tolerance * graph.magnitude(now)
         return progress
 
     def _candidate(self, state: State) -> Labels | None:
