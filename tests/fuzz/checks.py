@@ -42,9 +42,10 @@ CHECKS: dict[str, str] = {
     "iterations within the limit": "result.iterations <= limit",
     "no time is no time": "result.status in (TIME_LIMIT, OPTIMAL, INFEASIBLE)",
     "ends by itself": "result.status in (CONVERGED, OPTIMAL, INFEASIBLE)",
-    # a gap that adding up the costs of a labelling can make by rounding is none that float64 can close
+    # float64 cannot close a gap as small as rounding, and a search adds the same costs up a few times
     "proves small models": (
-        "result.status is (OPTIMAL if optimum < inf else INFEASIBLE) or 0 < result.energy - result.lower_bound <= blur"
+        "result.status is (OPTIMAL if optimum < inf else INFEASIBLE) "
+        "or 0 < result.energy - result.lower_bound <= 16 * blur"
     ),
     "not worse than descent": "result.energy <= descent + blur",
     # what was shown on the way
