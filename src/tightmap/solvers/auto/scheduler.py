@@ -1,0 +1,160 @@
+"""Who works next: how several methods share a time limit, by what each of them has done for this model.
+
+    next turn <- argmax over the methods of credit_r
+    after every turn of t seconds:   credit_r <- credit_r + t weight_r for all that wait,   less t for whom it was
+    weight_r = FLOOR plan_r + (1 - FLOOR) (E_r + B_r) / 2,      the sums of plan, E and B over the methods are 1
+
+    E_r   proportional to how fast the method lowered the best energy in the turns of the last WINDOW of the limit, or
+          half of the time so far if that is less; where nobody did, E = plan, methods that make bounds counting less
+    B_r   the same for raising the best bound; where nobody did, B = plan of those that make bounds.  A search whose own
+          bound is behind the best one may still end with the proof: when it keeps closing CLOSED of its own gap in a
+          turn, at a pace that would overtake the best bound before the end, it counts as much as the fastest
+
+So half of the time goes to those who lower the energy now, half to those who raise the bound now: whoever found the
+best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
+for the others.  Credit is earned at the weight of the day and spent at its full price, so a change of the weights acts
+on what follows only.  No weight is below FLOOR of its plan, so no method is ever given up; and whatever the weights
+are, every method has had a turn when PROBES of the limit is over.  Methods that follow another one wait until that
+one's bound has stopped rising.
+
+This file knows nothing of models and solvers: the tests play whole runs with scripted methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+TURN = 0.02  # length of a turn, as a part of the time limit
+PROBES = 0.2  # part of the time limit within which every method has its first turn
+WINDOW = 0.3  # part of the time limit: what happened longer ago is no merit
+HANDICAP = 0.005  # each place in the plan starts so much of the time limit behind the one before it
+CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
+ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
+FLOOR = 0.25  # part of the time that is shared by the plan alone
+NOISE = 1e-9  # part of the energy: a smaller change is rounding
+PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
+
+
+class Turn(NamedTuple):
+    """What a method did in a turn."""
+
+    moment: float  # when it ended
+    seconds: float
+    lowered: float  # the best energy, by so much
+    raised: float  # the best bound
+
+
+@dataclass
+class Share:
+    """One method's share of the time: its place in the plan, what it has used and what it has brought."""
+
+    name: str
+    plan: float = 1.0  # weight in the plan
+    bounds: bool = False  # makes bounds
+    follows: str = ""  # does not begin while the bound of that method rises
+    early: bool = False  # the very first turn is its own
+    weight: float = 1.0
+    credit: float = 0.0  # seconds
+    seconds: float = 0.0
+    judged: float = 0.0  # seconds when it was last judged
+    energy: float = math.inf  # the best energy of all when its turn, or what it is in the middle of, began
+    bound: float = -math.inf  # its own best bound
+    before: float = -math.inf  # the same when that began
+    ahead: float = -math.inf  # the best bound of all then
+    raising: float = 0.0
+    turns: deque[Turn] = field(default_factory=deque)  # the last ones
+
+
+class Scheduler:
+    """Shares of a limit; ``elapsed`` is always the part of the limit in seconds that is over."""
+
+    def __init__(self, limit: float, shares: Sequence[Share]) -> None:
+        self.limit, self.shares = limit, list(shares)
+        self.begun = False
+        total = sum(share.plan for share in self.shares)
+        self._ready: list[Share] = list(self.shares)  # those that had something to do when last asked
+        for place, share in enumerate(self.shares):
+            share.plan /= total
+            share.weight, share.credit = share.plan, -HANDICAP * limit * place
+
+    def next(self, elapsed: float, waiting: Iterable[Share], first: Callable[[Share], bool] | None = None) -> Share:
+        """Whose turn it is of those that have something to do; ``first`` chooses who has the very first one."""
+        ready = list(waiting)
+        # a method that follows another one goes on from where that one has got to
+        rising = [r.name for r in ready if r.raising >= 0.5 or r.seconds == 0.0]
+        ready = [r for r in ready if r.follows not in rising] or ready
+        self._ready = ready
+        if not self.begun:
+            self.begun = True
+            mine = [r for r in ready if (r.early if first is None else first(r))]
+            return mine[0] if mine else max(ready, key=lambda r: r.credit)
+        return self._unheard(elapsed, ready) or max(ready, key=lambda r: r.credit)
+
+    def _unheard(self, elapsed: float, ready: list[Share]) -> Share | None:
+        """The next method that has not had a turn although it should have: their first turns are spread evenly."""
+        fresh = [r for r in self.shares if not r.follows] + [r for r in self.shares if r.follows]
+        for place, share in enumerate(fresh):
+            if share.seconds == 0.0 and share in ready and elapsed >= PROBES * self.limit * place / len(fresh):
+                return share
+        return None
+
+    def begin(self, share: Share, energy: float, best_bound: float) -> None:
+        """A turn begins; these are the best energy and bound of all."""
+        if share.seconds == share.judged:  # not in the middle of something
+            share.energy, share.before, share.ahead = energy, share.bound, best_bound
+
+    def used(self, share: Share, seconds: float) -> None:
+        share.seconds += seconds
+        total = sum(r.weight for r in self._ready)
+        for other in self._ready:
+            other.credit += seconds * other.weight / total
+        share.credit -= seconds
+
+    def end(self, share: Share, elapsed: float, energy: float, best_bound: float, pending: bool = False) -> None:
+        """A turn ends, after which ``energy`` and ``best_bound`` are the best ones of all.
+
+        A turn that ends in the middle of something (``pending``) without a result does not count yet.
+        """
+        seconds = max(share.seconds - share.judged, 1e-9)
+        fell = share.energy - energy
+        gap = share.energy - share.before
+        rise = share.bound - share.before
+        rose = rise > 0.0 and (math.isinf(rise) or rise > CLOSED * gap)
+        if not (fell > 0.0 or rose) and pending and seconds < PATIENT * self.limit:
+            return
+        if rose and share.bound < best_bound and math.isfinite(rise):
+            pace = rise / seconds
+            rose = share.bound + pace * max(self.limit - elapsed, 0.0) > best_bound
+        share.judged = share.seconds
+        # first labellings and bounds are no merit
+        lowered = fell if NOISE * abs(energy) < fell < math.inf else 0.0
+        raised = share.bound - share.ahead if share.ahead < share.bound and math.isfinite(share.ahead) else 0.0
+        share.turns.append(Turn(elapsed, seconds, lowered, raised))
+        share.raising = (share.raising + rose) / 2.0
+        self._weigh(elapsed)
+
+    def _weigh(self, elapsed: float) -> None:
+        since = max(elapsed / 2.0, elapsed - WINDOW * self.limit)
+        lowering, raising = [], []
+        for share in self.shares:
+            while share.turns and share.turns[0].moment < since:
+                share.turns.popleft()
+            spent = sum(turn.seconds for turn in share.turns)
+            lowering.append(sum(turn.lowered for turn in share.turns) / spent if spent else 0.0)
+            raising.append(sum(turn.raised for turn in share.turns) / spent if spent else 0.0)
+        fastest = max(raising)
+        raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
+        energy = _parts(lowering) or _parts([r.plan * (ASIDE if r.bounds else 1.0) for r in self.shares])
+        bound = _parts(raising) or _parts([r.plan * r.bounds for r in self.shares]) or energy
+        for share, e, b in zip(self.shares, energy, bound, strict=True):
+            share.weight = FLOOR * share.plan + (1.0 - FLOOR) * (e + b) / 2.0
+
+
+def _parts(rates: list[float]) -> list[float]:
+    """The rates, divided by their sum; nothing where all are zero."""
+    total = sum(rates)
+    return [rate / total for rate in rates] if total > 0.0 else []

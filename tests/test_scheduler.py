@@ -1,0 +1,123 @@
+"""How auto's methods share the time, played with scripted methods (scripted_methods.py)."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.scripted_methods import START, Script, alone, line_up, play, regret
+
+from tightmap.solvers.auto.scheduler import FLOOR, PROBES, TURN, Scheduler, Share
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_method_has_a_turn_in_the_first_part_of_the_limit(seed):
+    scripts = line_up(seed)
+    for script in scripts:
+        script.proof = math.inf
+    played = play(scripts, 10.0)
+    assert len(played.first) == len(scripts)
+    assert max(played.first.values()) <= (PROBES + TURN) * 10.0 + 1e-9
+
+
+def test_a_method_that_found_the_first_labellings_has_no_claim_for_ever():
+    early = Script("early", plan=4.0, floor=50.0, pace=100.0)  # done after its first turn
+    late = Script("late", plan=1.0, floor=0.0, pace=0.5)  # goes on and on
+    played = play([early, late, *(Script(f"idle {k}") for k in range(4))], 20.0)
+    assert played.used["late"] > 3 * played.used["early"]
+    assert played.energy < 5.0
+
+
+def test_bounds_and_energies_have_half_of_the_time_each():
+    search = Script("search", floor=0.0, pace=0.05)
+    relaxation = Script("relaxation", ceiling=-10.0, climb=0.05)
+    played = play([search, relaxation, *(Script(f"idle {k}", plan=4.0) for k in range(4))], 20.0)
+    for name in ("search", "relaxation"):
+        assert played.used[name] > 0.25 * 20.0
+
+
+def test_nobody_is_given_up():
+    busy = Script("busy", plan=8.0, floor=0.0, pace=0.01, ceiling=-1.0, climb=0.01)
+    others = [Script(f"idle {k}") for k in range(5)]
+    played = play([busy, *others], 50.0)
+    for script in others:
+        assert played.used[script.name] >= 0.8 * FLOOR / 13.0 * 50.0
+
+
+def test_what_lay_still_is_heard_again_when_nobody_gets_on():
+    """A search that has ended makes room for the plan, not for the one that was the last to find something."""
+    winner = Script("winner", plan=1.0, floor=10.0, pace=50.0)
+    strong = Script("strong", plan=8.0)
+    played = play([winner, strong], 50.0)
+    assert played.used["strong"] > 4 * played.used["winner"]
+
+
+def test_a_follower_waits_for_the_bound_it_goes_on_from():
+    scheduler = Scheduler(10.0, [Share("leader", bounds=True), Share("follower", bounds=True, follows="leader")])
+    leader, follower = scheduler.shares
+    assert scheduler.next(0.0, scheduler.shares) is leader
+    bound, now = 0.0, 0.0
+    for _ in range(10):  # closes a tenth of the gap every time
+        scheduler.begin(leader, 100.0, bound)
+        scheduler.used(leader, 0.2)
+        now += 0.2
+        leader.bound = bound = bound + 0.1 * (100.0 - bound)
+        scheduler.end(leader, now, 100.0, bound)
+        assert scheduler.next(now, scheduler.shares) is leader
+    for _ in range(2):  # nothing any more
+        scheduler.begin(leader, 100.0, bound)
+        scheduler.used(leader, 0.2)
+        now += 0.2
+        scheduler.end(leader, now, 100.0, bound)
+    assert scheduler.next(now, scheduler.shares) is follower
+
+
+def test_a_pending_turn_is_judged_when_it_has_a_result():
+    scheduler = Scheduler(10.0, [Share("slow"), Share("other")])
+    slow = scheduler.shares[0]
+    scheduler.begin(slow, 100.0, -math.inf)
+    scheduler.used(slow, 0.2)
+    scheduler.end(slow, 0.2, 100.0, -math.inf, pending=True)
+    assert not slow.turns
+    scheduler.begin(slow, 90.0, -math.inf)  # somebody else has found a better one since
+    scheduler.used(slow, 0.2)
+    scheduler.end(slow, 0.6, 80.0, -math.inf)
+    assert slow.turns[0].seconds == pytest.approx(0.4)
+
+
+def test_rounding_is_no_merit():
+    scheduler = Scheduler(10.0, [Share("rounding"), Share("other")])
+    share = scheduler.shares[0]
+    scheduler.begin(share, 50.0, -math.inf)
+    scheduler.used(share, 0.2)
+    scheduler.end(share, 0.2, 50.0 - 1e-12, -math.inf)
+    assert share.turns[0].lowered == 0.0
+
+
+def test_a_bound_that_will_not_overtake_the_best_one_is_no_merit():
+    for best_bound, merit in ((99.0, 0.0), (20.0, 0.5)):
+        scheduler = Scheduler(10.0, [Share("search", bounds=True), Share("relaxation", bounds=True)])
+        search = scheduler.shares[0]
+        search.bound = 0.0
+        scheduler.begin(search, 100.0, best_bound)
+        scheduler.used(search, 1.0)
+        search.bound = 6.0  # six per second, nine seconds to go
+        scheduler.end(search, 1.0, 100.0, best_bound)
+        assert search.raising == merit
+
+
+def test_regret_on_random_line_ups():
+    """Eight methods of which any may be the winner: little of what the best of them reaches alone is missed."""
+    missed = np.array([regret(seed, 30.0)[0] for seed in range(100)])
+    assert missed.mean() < 0.07
+    fair = np.array([_equal_shares(seed, 30.0) for seed in range(100)])
+    assert missed.mean() < 0.6 * fair.mean()
+
+
+def _equal_shares(seed, limit):
+    """What is missed when every method has an eighth of the time, and goes on from the others' labellings."""
+    energy = START
+    for _ in range(6):
+        for script in line_up(seed):
+            energy = script.run(limit / 48, energy)
+    best = min(alone(script, limit) for script in line_up(seed))
+    return max(0.0, energy - best) / (START - best) if best < START else 0.0
