@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tightmap.solvers.auto.scheduler import TURN, Scheduler, Share
+from tightmap.solvers.auto.scheduler import Scheduler, Share
 
 START, OPTIMUM = 100.0, 0.0
 
@@ -80,7 +80,7 @@ def play(scripts: Sequence[Script], limit: float) -> Played:
         script = by_name[share.name]
         first.setdefault(share.name, now)
         scheduler.begin(share, energy, bound)
-        turn = max(TURN * limit, script.step)
+        turn = max(scheduler.turn(share), script.step)
         energy = script.run(turn, energy)
         now += turn
         scheduler.used(share, turn)

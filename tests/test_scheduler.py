@@ -40,7 +40,9 @@ def test_nobody_is_given_up():
     others = [Script(f"idle {k}") for k in range(5)]
     played = play([busy, *others], 50.0)
     for script in others:
-        assert played.used[script.name] >= 0.8 * FLOOR / 13.0 * 50.0
+        fair = FLOOR / 13.0 * 50.0  # of which a turn that is just to come may be missing at the end
+        assert played.used[script.name] >= fair - TURN * 50.0
+        assert played.used[script.name] >= 0.4 * fair
 
 
 def test_what_lay_still_is_heard_again_when_nobody_gets_on():

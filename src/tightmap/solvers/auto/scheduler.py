@@ -29,7 +29,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 TURN = 0.02  # length of a turn, as a part of the time limit
-PROBES = 0.2  # part of the time limit within which every method has its first turn
+SHORT = 16  # the first turn of a method is so many times shorter, the next ones twice as long each
+PROBES = 0.1  # part of the time limit within which every method has its first turn
 WINDOW = 0.3  # part of the time limit: what happened longer ago is no merit
 HANDICAP = 0.005  # each place in the plan starts so much of the time limit behind the one before it
 CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
@@ -57,6 +58,7 @@ class Share:
     bounds: bool = False  # makes bounds
     follows: str = ""  # does not begin while the bound of that method rises
     early: bool = False  # the very first turn is its own
+    made: int = 0  # turns
     weight: float = 1.0
     credit: float = 0.0  # seconds
     seconds: float = 0.0
@@ -102,6 +104,10 @@ class Scheduler:
                 return share
         return None
 
+    def turn(self, share: Share) -> float:
+        """The length of a method's next turn in seconds: easy models are proven before anybody has had a long one."""
+        return TURN * self.limit * min(1.0, 2.0**share.made / SHORT)
+
     def begin(self, share: Share, energy: float, best_bound: float) -> None:
         """A turn begins; these are the best energy and bound of all."""
         if share.seconds == share.judged:  # not in the middle of something
@@ -119,6 +125,7 @@ class Scheduler:
 
         A turn that ends in the middle of something (``pending``) without a result does not count yet.
         """
+        share.made += 1
         seconds = max(share.seconds - share.judged, 1e-9)
         fell = share.energy - energy
         gap = share.energy - share.before

@@ -4,12 +4,12 @@
 
 The methods and their order are in plan.py, how they share a time limit is in scheduler.py; here they are run.
 
-With a time limit the methods take turns.  A turn is a fiftieth of the limit, or one step if that is longer.  The very
-first turn is for annealing, where there are no cuts, because the others do well to start from its labelling.  Before
-that, where no feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there
-is none; should that take a quarter of the time, the first turn is for the exact search, which goes on with it.  A
-method that can goes on from the best labelling of all.  Models so large that the states of several methods should not
-be in memory together run one method after the other, each for its share.
+With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
+if that is longer.  The very first turn is for a search where there are no cuts, because the others do well to start
+from its labelling.  Before that, where no feasible labelling is known, one is looked for with the hard constraints
+alone, or the proof that there is none; should that take a quarter of the time, the first turn is for the exact search,
+which goes on with it.  A method that can goes on from the best labelling of all.  Models so large that the states of
+several methods should not be in memory together run one method after the other, each for its share.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -32,7 +32,7 @@ from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
-from tightmap.solvers.auto.scheduler import TURN, Scheduler, Share
+from tightmap.solvers.auto.scheduler import Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
@@ -143,7 +143,7 @@ class Auto(Solver):
             first = None if state.incumbent.feasible else (lambda share: share.name == "exact")
             share = state.scheduler.next(state.elapsed, [r.share for r in waiting], first)
             runner = next(r for r in waiting if r.share is share)
-            state.until = clock.now() + TURN * state.limit
+            state.until = clock.now() + state.scheduler.turn(share)
         elif limited:
             part = runner.phase.weight / sum(r.phase.weight for r in waiting)
             state.until = clock.now() + part * state.context.remaining()
