@@ -219,7 +219,7 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
         at = [0, 0]  # moves, idle
 
         def step():
-            made, at[1] = walk(g, labels, cost, best, tabu, at[0], 300 - at[0], at[1], 10, random, value, left)
+            made, at[1] = walk(g, labels, cost, best, tabu, at[0], 300 - at[0], at[1], 10, random, value, 1.0, left)
             at[0] += made
             return at[0] == 300
 
