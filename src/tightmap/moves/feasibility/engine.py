@@ -29,7 +29,7 @@ from tightmap.moves.feasibility.literal_trail import (
     undo,
 )
 from tightmap.moves.feasibility.propagation import FINE, propagate
-from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, REFUSED, UNIT, rebuild, search
+from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, REFUSED, RESTART_UNIT, rebuild, search
 from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER
@@ -77,7 +77,7 @@ def _demand(r, s, literals):
 
 
 @compiled
-def _settle(r, s):
+def _propagate_at_root(r, s):
     """Draw all conclusions at level 0; False when there is a contradiction."""
     undo(r, s, 0)
     return propagate(r, s) == FINE
@@ -106,7 +106,7 @@ class Engine:
         self.labels: Labels | None = None  # the last one found
         self.core: Wishes = NO_WISHES  # wishes that contradict each other
         self._wishes = NO_WISHES
-        self.store.count[0].until_restart, self.store.count[0].learnt_limit = UNIT, CLAUSES
+        self.store.count[0].until_restart, self.store.count[0].learnt_limit = RESTART_UNIT, CLAUSES
         rebuild(self.store, np.ones(len(starts), np.uint8), starts)
         self.demand(self.rules.literal[~given.alive] ^ 1)
 
@@ -130,10 +130,10 @@ class Engine:
         undo(self.rules, self.store, 0)
         self.store.phase[: len(labels)] = self.rules.offset[: len(labels)] + labels
 
-    def settle(self) -> bool:
+    def propagate(self) -> bool:
         """All that follows without a decision; False when there is no feasible labelling."""
         if not self.impossible:
-            self.impossible = not _settle(self.rules, self.store)
+            self.impossible = not _propagate_at_root(self.rules, self.store)
         return not self.impossible
 
     def add_clause(self, literals: npt.NDArray[np.int32]) -> None:
@@ -148,7 +148,7 @@ class Engine:
     def forbid(self, labels: Ints) -> bool:
         """Labels (numbered through) that must not come together; False when nothing is left then."""
         self.add_clause(self.rules.literal[labels] ^ 1)
-        return self.settle()
+        return self.propagate()
 
     def run(
         self,
@@ -221,7 +221,7 @@ class Feasibility(Engine):
     ::
 
         problem = Feasibility(graph)
-        problem.settle()       # False: no labelling; labels that can never be used are gone from problem.alive
+        problem.propagate()    # False: no labelling; labels that can never be used are gone from problem.alive
         problem.run(seconds)   # True: problem.labels is one; False: there is none; None: time is up, call again
     """
 

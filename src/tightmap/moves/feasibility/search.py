@@ -30,7 +30,7 @@ from tightmap.runtime.pace import LOOK, end_of, late
 
 # how a call ends; FULL: the arena; MANY: clauses, to forget some of; REFUSED: not all wishes can be granted
 FOUND, IMPOSSIBLE, PAUSED, FULL, MANY, REFUSED = range(6)
-UNIT = 64  # failures
+RESTART_UNIT = 64  # failures before the first restart; the others come after multiples of it
 
 
 @lean
@@ -96,7 +96,7 @@ def search(r, s, wishes, failures, work, left):
                 return PAUSED
         if c.until_restart <= 0:
             c.restarts += 1
-            c.until_restart = UNIT * luby(c.restarts)
+            c.until_restart = RESTART_UNIT * luby(c.restarts)
             undo(r, s, 0)
             continue
         if c.level < len(wishes):

@@ -9,7 +9,7 @@ from tightmap.solvers.exact.consistency import propagate
 from tightmap.solvers.exact.network import Network, Table
 from tightmap.solvers.exact.root_messages import message_pass
 from tightmap.solvers.exact.search import CLOSED, FULL, Tree, burst, cost_of
-from tightmap.solvers.exact.trailed_costs import Ints, Net, State, undo
+from tightmap.solvers.exact.trailed_costs import Ints, Net, SearchState, undo
 
 PASSES = 200  # most passes of message passing at the root
 STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
@@ -87,7 +87,7 @@ class Component:
         def ints(*shape: int) -> Ints:
             return np.zeros(shape, dtype=np.int64)
 
-        self.state = State(
+        self.state = SearchState(
             value, ints(size), ints(16 * size, 2), np.zeros(1, ec.COUNTERS).view(np.recarray), np.stack((inner, inner)),
             np.zeros((5, n), dtype=np.uint8), np.zeros(size, dtype=np.int32), pick,
             np.ones(len(self.net.arc) // 2 + len(self.net.wide)), ints(3, max(n, int(cards.max()))),

@@ -136,7 +136,7 @@ class Cores:
 
     def _wish(self) -> None:
         """What to wish for next; wishes that are granted or broken for good are settled."""
-        if not self.engine.settle():
+        if not self.engine.propagate():
             self._finish()
         wishes = np.fromiter(self.weight, np.int32, len(self.weight))
         for lit in wishes[self.engine.store.value[wishes] != 0].tolist():

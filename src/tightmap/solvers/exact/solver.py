@@ -201,7 +201,7 @@ class Exact(Solver):
     def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
         """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
         feasible = state.best_energy <= state.graph.hard_threshold
-        found = problem.settle() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
+        found = problem.propagate() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
         if state.kept is None:
             state.kept = KeptLabels(state.graph.arrays.offset, problem.alive)
         if found is None:

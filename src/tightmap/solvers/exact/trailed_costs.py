@@ -43,16 +43,16 @@ NEAR = 2  # its wide functions, in Net.near
 # columns of Net.arc
 TO = 0  # the variable at the other end
 ROW = 1  # start of the table, one row per own label
-SHIFT = 2  # start of the shifts of the own labels, in State.value
+SHIFT = 2  # start of the shifts of the own labels, in SearchState.value
 BACK = 3  # the arc in the other direction
 PAIR = 4  # the function that both belong to
-# rows of State.flag: what has to be done for a variable
+# rows of SearchState.flag: what has to be done for a variable
 ARC = 0  # its neighbours look for supports: labels of it are gone
 DIRECTED = 1  # full supports of the variables before it
 EXIST = 2  # a label with existential support
 RAISED = 3  # it and the neighbours after it are asked for existential supports
 LOOSE = 4  # node consistency
-# rows of State.pick: a label per variable
+# rows of SearchState.pick: a label per variable
 GOOD = 0  # had existential support when last asked
 BEST = 1  # of the best labelling, or -1
 TRIAL = 2  # of the labelling at hand
@@ -73,7 +73,7 @@ class Net(NamedTuple):
     tables: Ints
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """All that changes.  ``value`` holds c0, then the unaries, then the sizes of the domains, then the shifts."""
 
     value: Ints
