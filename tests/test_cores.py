@@ -34,10 +34,10 @@ def some_model(seed):
 def network(model, upper=None, propagate=True):
     """The whole-number form of a model, hard constraints propagated; None where it has no factors or no labelling."""
     graph = model.graph()
-    if graph.n == 0 or not Feasibility(graph).settle():
+    if graph.n == 0 or not Feasibility(graph).propagate():
         return None
     problem = Feasibility(graph)
-    problem.settle()
+    problem.propagate()
     kept = KeptLabels(graph.arrays.offset, problem.alive) if propagate else None
     if upper is None:
         upper = energy(graph, unary_argmin(graph)) + 1.0

@@ -65,7 +65,7 @@ def subproblem_energies(graph, sub, t, u):
 
 def random_shares(split, rng):
     u = rng.normal(size=split.sub.entries)
-    split.settle(u)
+    split.balance(u)
     return u
 
 

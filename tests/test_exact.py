@@ -11,7 +11,7 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
-from tightmap.solvers.exact.network import build_network, components, eliminate_few, elimination_order, narrow
+from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
 
 SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
 CORES = {"elimination": 0, "degree": 0}
@@ -113,7 +113,7 @@ def test_integers_and_elimination_keep_the_optimum(seed, degree):
     optimum = brute_force(model)[0]
     optimum -= graph.shift  # in canonical units
     net = build_network(graph, optimum + 1.0)
-    eliminate_few(net, degree, 1000)
+    eliminate_low_degrees(net, degree, 1000)
     around = {i: net.neighbours(i) for i in range(graph.n) if i not in net.gone}
     order = elimination_order(net.cards, around, 20.0, 24.0, 10_000)
     assert order is not None and sorted(order) == [i for i in range(graph.n) if i not in net.gone]
@@ -186,7 +186,7 @@ def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
 
     model = hard_model(n=18, labels=3)
     expected = tm.solve(model, "exact", elimination=0)
-    monkeypatch.setattr(exact, "WORK", 3000)
+    monkeypatch.setattr(exact, "STEP_WORK", 3000)
     result = tm.solve(model, "exact", elimination=0)
     assert result.status is tm.Status.OPTIMAL and result.energy == expected.energy
     assert result.iterations > 10 * expected.iterations

@@ -57,7 +57,7 @@ def test_all_feasible_labellings_and_no_other(seed):
         graph = model.graph()
         expected, found = feasible_labellings(model, graph), set()
         problem = Feasibility(graph)
-        assert problem.settle() or not expected
+        assert problem.propagate() or not expected
         while problem.run():
             labels = tuple(problem.labels.tolist())
             assert labels in expected and labels not in found
@@ -105,9 +105,9 @@ def test_propagation_reaches_the_fixed_point():
         expected = consistent_labels(model, graph)
         problem = Feasibility(graph)
         if expected is None:
-            assert not problem.settle()
+            assert not problem.propagate()
             continue
-        assert problem.settle()
+        assert problem.propagate()
         np.testing.assert_array_equal(problem.alive, expected)
         removed += int((~expected).sum())
     assert removed > 100

@@ -67,7 +67,7 @@ def test_line_search_is_exact(degree, seed):
         along = line_search.quadratic(c[1], c[2])
     else:
         values = np.polynomial.polynomial.polyval(line_search.sample_points(degree), c)
-        along = line_search.segment(degree, c[1], values)
+        along = line_search.from_samples(degree, c[1], values)
     alpha, change = along.minimise()
     assert 0.0 <= alpha <= 1.0
     assert change == pytest.approx(np.polynomial.polynomial.polyval(alpha, c), abs=1e-10)
@@ -79,8 +79,8 @@ def test_line_search_is_exact(degree, seed):
 def test_line_search_of_a_lower_degree():
     """Cliques of four whose energy along the segment happens to be linear or constant."""
     points = line_search.sample_points(4)
-    assert line_search.segment(4, -1.0, -points).minimise() == (1.0, pytest.approx(-1.0))
-    assert line_search.segment(4, 0.0, 0.0 * points).minimise() == (0.0, 0.0)
+    assert line_search.from_samples(4, -1.0, -points).minimise() == (1.0, pytest.approx(-1.0))
+    assert line_search.from_samples(4, 0.0, 0.0 * points).minimise() == (0.0, 0.0)
 
 
 @given(models(hard=0.2, max_order=3))
@@ -115,7 +115,7 @@ def test_descent_is_monotone_and_ends_stationary(model, seed, rule, search):
         assert descent.value <= before + tiny
         assert descent.gap >= 0.0
         before = descent.value
-    x = descent.settle()
+    x = descent.take_pending_step()
     assert descent.value == pytest.approx(multilinear_energy(graph, x), rel=1e-8, abs=1e-8)
     assert (x >= 0.0).all()
     np.testing.assert_allclose(np.add.reduceat(x, graph.arrays.offset[:-1]), 1.0, atol=1e-9)
@@ -158,7 +158,7 @@ def test_iterates_are_those_of_the_textbook(model, seed):
             if not descent.iterate():
                 assert alpha <= 1e-4 or p(0.0) - p(alpha) <= 1e-6 * (1.0 + abs(p(0.0)))
                 break
-            x = descent.settle().copy()
+            x = descent.take_pending_step().copy()
             # two minima can be equally deep, so what is compared is how deep the step went
             assert descent.value == pytest.approx(p(alpha), rel=1e-6, abs=1e-6)
             assert multilinear(graph, x) == pytest.approx(descent.value, rel=1e-8, abs=1e-8)
@@ -345,7 +345,7 @@ def test_all_steps_find_the_same_convex_minimum():
         descent.begin(relaxed_point(graph, np.random.default_rng(1)))
         while descent.iterate():
             pass
-        descent.settle()
+        descent.take_pending_step()
         descent.refresh()
         values.append(descent.value)
         bounds.append(convex_bound(graph, graph.arrays, d, size, descent.x, descent.grad))

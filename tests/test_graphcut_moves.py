@@ -15,7 +15,7 @@ from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.network import Grid, edge, head
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.potts_bound import has_closed_form, potts_bounds
-from tightmap.graphcut.settle import settle
+from tightmap.graphcut.settled_variables import without_settled_variables
 from tightmap.graphcut.swap import Swaps
 
 
@@ -145,7 +145,7 @@ def test_settled_variables_have_their_label_in_every_optimum_and_wherever_moves_
         add = (model.add_potts, model.add_truncated_linear, model.add_truncated_quadratic)[trial % 3]
         add(pairs, weights) if trial % 3 == 0 else add(pairs, weights, limit)
         graph = model.graph()
-        small = settle(pair_model(graph))
+        small = without_settled_variables(pair_model(graph))
         if small.settled is None:
             continue
         label = small.settled[small.node]

@@ -25,7 +25,7 @@ from tightmap.graphcut.pairwise import PairModel, pair
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.memory import require
 
-WORK = 2_000_000  # members visited before the kernel returns
+KERNEL_WORK = 2_000_000  # members visited before the kernel returns
 PAIR_BYTES = 21.0  # while all pairs of labels are listed, per square of the number of labels
 
 
@@ -139,7 +139,7 @@ def _swaps(net, m, cards, start, unary, x, cap, term, t, pairs, tried, mark, mem
         if mark[a] <= tried[i] and mark[b] <= tried[i]:
             control[0] += 1
             continue
-        if work > WORK:
+        if work > KERNEL_WORK:
             return False
         count = _network(net, m, cards, start, unary, x, a, b, members, member, cap, term)
         if count < 0:

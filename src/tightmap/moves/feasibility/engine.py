@@ -15,27 +15,21 @@ import numpy.typing as npt
 from tightmap.energy.certificate import Certified
 from tightmap.graph.graph import Graph
 from tightmap.moves.feasibility.constraints import Constraints, broken_by, constraints
-from tightmap.moves.feasibility.layout import rules, store
+from tightmap.moves.feasibility.layout import empty_store, rules
 from tightmap.moves.feasibility.learn import add_clause
-from tightmap.moves.feasibility.propagation import FINE, propagate
-from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, REFUSED, UNIT, rebuild, search
-from tightmap.moves.feasibility.store import (
+from tightmap.moves.feasibility.literal_trail import (
     AT,
-    CONFLICTS,
-    CORE,
     FIRST,
     GIVEN,
     JOINS,
-    LEFT,
     LENGTH,
-    ROOM,
     SERVED,
-    USED,
-    WORK,
     Ints,
     believe,
     undo,
 )
+from tightmap.moves.feasibility.propagation import FINE, propagate
+from tightmap.moves.feasibility.search import FOUND, FULL, IMPOSSIBLE, MANY, REFUSED, RESTART_UNIT, rebuild, search
 from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER
@@ -83,7 +77,7 @@ def _demand(r, s, literals):
 
 
 @compiled
-def _settle(r, s):
+def _propagate_at_root(r, s):
     """Draw all conclusions at level 0; False when there is a contradiction."""
     undo(r, s, 0)
     return propagate(r, s) == FINE
@@ -107,23 +101,23 @@ class Engine:
     def __init__(self, offset: Ints, cost: npt.NDArray[np.float64], given: Constraints) -> None:
         self.given = given
         self.rules = rules(offset, cost, given)
-        self.store, starts = store(self.rules, given)
+        self.store, starts = empty_store(self.rules, given)
         self.impossible = given.impossible  # there is no labelling
         self.labels: Labels | None = None  # the last one found
         self.core: Wishes = NO_WISHES  # wishes that contradict each other
         self._wishes = NO_WISHES
-        self.store.number[LEFT], self.store.number[ROOM] = UNIT, CLAUSES
+        self.store.count[0].until_restart, self.store.count[0].learnt_limit = RESTART_UNIT, CLAUSES
         rebuild(self.store, np.ones(len(starts), np.uint8), starts)
         self.demand(self.rules.literal[~given.alive] ^ 1)
 
     @property
     def failures(self) -> int:
-        return int(self.store.number[CONFLICTS])
+        return int(self.store.count[0].conflicts)
 
     @property
     def work(self) -> int:
         """What was done so far, in units of about a nanosecond."""
-        return int(self.store.number[WORK])
+        return int(self.store.count[0].work)
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
@@ -136,10 +130,10 @@ class Engine:
         undo(self.rules, self.store, 0)
         self.store.phase[: len(labels)] = self.rules.offset[: len(labels)] + labels
 
-    def settle(self) -> bool:
+    def propagate(self) -> bool:
         """All that follows without a decision; False when there is no feasible labelling."""
         if not self.impossible:
-            self.impossible = not _settle(self.rules, self.store)
+            self.impossible = not _propagate_at_root(self.rules, self.store)
         return not self.impossible
 
     def add_clause(self, literals: npt.NDArray[np.int32]) -> None:
@@ -154,7 +148,7 @@ class Engine:
     def forbid(self, labels: Ints) -> bool:
         """Labels (numbered through) that must not come together; False when nothing is left then."""
         self.add_clause(self.rules.literal[labels] ^ 1)
-        return self.settle()
+        return self.propagate()
 
     def run(
         self,
@@ -181,7 +175,7 @@ class Engine:
                 self.impossible = True
                 return False
             if status == REFUSED:
-                self.core = self.store.learnt[: self.store.number[CORE]].copy()
+                self.core = self.store.learnt[: self.store.count[0].core_length].copy()
                 return False
             if status == FOUND:
                 self.labels = self.store.taken - self.rules.offset[:-1]
@@ -202,14 +196,14 @@ class Engine:
 
     def _make_room(self) -> None:
         s = self.store
-        if len(s.arena) - s.number[USED] < len(s.value) + FIRST:
+        if len(s.arena) - s.count[0].arena_used < len(s.value) + FIRST:
             self.store = s._replace(arena=np.concatenate((s.arena, np.zeros_like(s.arena))))
 
     def _forget(self) -> None:
         """Half of the learnt clauses go: those that join many levels and have not served for long."""
         s = self.store
         undo(self.rules, s, 0)
-        used = int(s.number[USED])
+        used = int(s.count[0].arena_used)
         out = np.empty(used // FIRST + 1, np.int64)
         starts = out[: _starts(s.arena, used, out)]
         joins, served = s.arena[starts + JOINS], s.arena[starts + SERVED]
@@ -218,7 +212,7 @@ class Engine:
         keep = np.where(joins > 0, 2, 1).astype(np.uint8)
         keep[rank[len(rank) // 2 :]] = 0
         rebuild(s, keep, starts)
-        s.number[ROOM] += MORE
+        s.count[0].learnt_limit += MORE
 
 
 class Feasibility(Engine):
@@ -227,7 +221,7 @@ class Feasibility(Engine):
     ::
 
         problem = Feasibility(graph)
-        problem.settle()       # False: no labelling; labels that can never be used are gone from problem.alive
+        problem.propagate()    # False: no labelling; labels that can never be used are gone from problem.alive
         problem.run(seconds)   # True: problem.labels is one; False: there is none; None: time is up, call again
     """
 

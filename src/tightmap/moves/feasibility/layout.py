@@ -1,4 +1,4 @@
-"""Constraints as the flat arrays that the kernels work on (store.py)."""
+"""Constraints as the flat arrays that the kernels work on (literal_trail.py)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.moves.feasibility.constraints import Constraints, Tables
-from tightmap.moves.feasibility.store import (
+from tightmap.moves.feasibility.literal_trail import (
+    COUNTERS,
     FIRST,
     MASK,
-    QUEUED,
     SUPPORT,
     TABLE,
-    USED,
     VARIABLE,
-    WAITING,
     WORD,
     Ints,
     Rules,
@@ -22,8 +20,6 @@ from tightmap.moves.feasibility.store import (
     Store,
     Words,
 )
-
-COUNTERS = 14
 
 
 def _words(bits: npt.NDArray[np.bool_]) -> Words:
@@ -103,7 +99,7 @@ def _clauses(literal: Shorts, given: Constraints) -> tuple[Shorts, Ints]:
     return np.concatenate(parts), np.concatenate(starts)
 
 
-def store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
+def empty_store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
     """Nothing known, all tables to be looked at; and where the clauses are, which are not yet watched."""
     n, literals, tables = len(r.offset) - 1, len(r.effect), len(r.table) - 1
     booleans = literals // 2
@@ -112,14 +108,14 @@ def store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
     supports = int(r.slot[-1, SUPPORT] + np.diff(r.offset)[r.slot[-1, VARIABLE]]) if len(r.slot) else 0
     longest = int(np.diff(r.table[:, WORD]).max(initial=1))
     wide = max(len(r.literal), literals) + 2
-    number = np.zeros(COUNTERS, np.int64)
-    number[QUEUED], number[WAITING], number[USED] = tables, n, len(clauses)
+    counters = np.zeros(1, COUNTERS).view(np.recarray)
+    counters[0].queued, counters[0].open_variables, counters[0].arena_used = tables, n, len(clauses)
 
     def shorts(count: int, fill: int = 0) -> Shorts:
         return np.full(count, fill, np.int32)
 
     built = Store(
-        number=number,
+        count=counters,
         value=np.zeros(literals, np.int8),
         info=np.zeros((booleans, 3), np.int64),
         trail=shorts(booleans),

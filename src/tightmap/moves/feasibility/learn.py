@@ -12,25 +12,20 @@ Every variable that was met gains activity, and old activity fades: the search d
 
 from __future__ import annotations
 
-from tightmap.moves.feasibility.propagation import explain, watch
-from tightmap.moves.feasibility.store import (
+from tightmap.moves.feasibility.literal_trail import (
     AT,
     BY_CLAUSE,
-    CONFLICTS,
     FIRST,
     GIVEN,
     JOINS,
-    LEARNT,
     LENGTH,
     REASON,
     SERVED,
-    TOP,
-    USED,
-    WORK,
     believe,
     sift_up,
     undo,
 )
+from tightmap.moves.feasibility.propagation import explain, watch
 from tightmap.runtime.compiled import lean
 
 FADE = 0.95  # activity that is left of a failure one failure later
@@ -92,14 +87,14 @@ def _shorten(r, s, length):
 @lean
 def add_clause(s, length, joins):
     """The first literals of Store.learnt as a clause; at least two."""
-    c = s.number
-    clause = c[USED]
+    c = s.count[0]
+    clause = c.arena_used
     s.arena[clause + LENGTH] = length
     s.arena[clause + JOINS] = joins
-    s.arena[clause + SERVED] = c[CONFLICTS]
+    s.arena[clause + SERVED] = c.conflicts
     for k in range(length):
         s.arena[clause + FIRST + k] = s.learnt[k]
-    c[USED] = clause + FIRST + length
+    c.arena_used = clause + FIRST + length
     watch(s, clause, 0)
     watch(s, clause, 1)
     return clause
@@ -108,13 +103,13 @@ def add_clause(s, length, joins):
 @lean
 def core_of(r, s, lit):
     """Which decisions make ``lit`` false?  Writes it and them to Store.learnt, and says how many these are."""
-    c = s.number
+    c = s.count[0]
     s.learnt[0] = lit
     count = 1
     if s.info[lit >> 1, AT] == 0:
         return count
     s.seen[lit >> 1] = 1
-    for t in range(c[TOP] - 1, s.mark[1, 0] - 1, -1):
+    for t in range(c.trail_length - 1, s.mark[1, 0] - 1, -1):
         b = s.trail[t] >> 1
         if not s.seen[b]:
             continue
@@ -132,8 +127,8 @@ def core_of(r, s, lit):
 @lean
 def learn(r, s, count):
     """Learn from the first ``count`` literals of Store.cause, go back, and conclude; False: there is no labelling."""
-    c = s.number
-    c[CONFLICTS] += 1
+    c = s.count[0]
+    c.conflicts += 1
     level = 0
     for k in range(count):
         level = max(level, s.info[s.cause[k] >> 1, AT])
@@ -141,7 +136,7 @@ def learn(r, s, count):
         return False
     undo(r, s, level)
     here, length, touched = _gather(r, s, count, level, 1, 0)
-    at = c[TOP]
+    at = c.trail_length
     while True:
         at -= 1
         while not s.seen[s.trail[at] >> 1]:
@@ -153,7 +148,7 @@ def learn(r, s, count):
         more, length, touched = _gather(r, s, explain(r, s, lit), level, length, touched)
         here += more
     s.learnt[0] = lit ^ 1
-    c[WORK] += 20 * touched
+    c.work += 20 * touched
     length = _shorten(r, s, length)
     for k in range(touched):
         s.seen[s.touched[k]] = 0
@@ -161,8 +156,8 @@ def learn(r, s, count):
     back = 0
     for k in range(1, length):
         here = s.info[s.learnt[k] >> 1, AT]
-        if s.stamp[here] != c[CONFLICTS]:
-            s.stamp[here] = c[CONFLICTS]
+        if s.stamp[here] != c.conflicts:
+            s.stamp[here] = c.conflicts
             joins += 1
         if here > back:  # the second watch is the last literal to become false
             back = here
@@ -171,7 +166,7 @@ def learn(r, s, count):
     reason = GIVEN
     if length > 1:
         reason = 4 * add_clause(s, length, joins) + BY_CLAUSE
-        c[LEARNT] += 1
+        c.learnt += 1
     believe(r, s, s.learnt[0], reason)
     s.activity[len(s.activity) - 1] /= FADE
     return True

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.moves.feasibility.store import (
+from tightmap.moves.feasibility.literal_trail import (
     AT,
     BY_CLAUSE,
     BY_LABELS,
     BY_LITERAL,
     BY_TABLE,
-    CHANGES,
-    CONFLICTS,
-    DONE,
     FIRST,
     GONE,
     LENGTH,
@@ -31,17 +28,14 @@ from tightmap.moves.feasibility.store import (
     NEXT,
     NONE,
     PLACE,
-    QUEUED,
     REASON,
     SERVED,
     SLOT,
     SUPPORT,
     TABLE,
     TAKEN,
-    TOP,
     VARIABLE,
     WORD,
-    WORK,
     believe,
 )
 from tightmap.runtime.compiled import lean
@@ -104,13 +98,13 @@ def _clauses(r, s, lit):
                 if value[other] == 0:
                     believe(r, s, other, 4 * clause + BY_CLAUSE)
                 else:
-                    arena[clause + SERVED] = s.number[CONFLICTS]
+                    arena[clause + SERVED] = s.count[0].conflicts
                     bad = arena[clause + LENGTH]
                     for k in range(bad):
                         s.cause[k] = arena[clause + FIRST + k] ^ 1
         if not moved:
             watch(s, clause, which)
-    s.number[WORK] += 8 * work
+    s.count[0].work += 8 * work
     return bad
 
 
@@ -128,7 +122,7 @@ def _labels(r, s, lit):
                     s.cause[1] = other
                     return 2
                 believe(r, s, other ^ 1, 4 * np.int64(lit) + BY_LITERAL)
-        s.number[WORK] += r.offset[i + 1] - o
+        s.count[0].work += r.offset[i + 1] - o
     elif s.size[i] == 0:
         for at in range(o, r.offset[i + 1]):
             s.cause[at - o] = r.literal[at] ^ 1
@@ -143,7 +137,7 @@ def _labels(r, s, lit):
 @lean
 def _clear(r, s, at, i):
     """Clear the tuples with label ``at`` of variable i."""
-    c = s.number
+    c = s.count[0]
     x = at - r.offset[i]
     for q in range(r.near[i], r.near[i + 1]):
         k = r.slots[q]
@@ -156,16 +150,16 @@ def _clear(r, s, at, i):
             old = s.words[w + h]
             new = old & ~r.masks[m + h]
             if new != old:
-                s.changed[c[CHANGES]] = w + h
-                s.before[c[CHANGES]] = old
-                c[CHANGES] += 1
+                s.changed[c.changes] = w + h
+                s.before[c.changes] = old
+                c.changes += 1
                 s.words[w + h] = new
                 some = True
-        c[WORK] += 4 + count
+        c.work += 4 + count
         if some and not s.waiting[t]:
             s.waiting[t] = 1
-            s.queue[c[QUEUED]] = t
-            c[QUEUED] += 1
+            s.queue[c.queued] = t
+            c.queued += 1
 
 
 @lean
@@ -237,7 +231,7 @@ def _cover(r, s, t, at, limit):
                             rest[h] &= r.masks[m + h]
                         else:
                             rest[h] &= ~r.masks[m + h]
-        s.number[WORK] += labels * count
+        s.count[0].work += labels * count
         if most == 0:
             return found
         s.cause[found] = best
@@ -263,14 +257,14 @@ def _filter(r, s, t):
             some = True
             break
     if not some:
-        return _cover(r, s, t, -1, s.number[TOP])
+        return _cover(r, s, t, -1, s.count[0].trail_length)
     for k in range(r.table[t, SLOT], r.table[t + 1, SLOT]):
         i = r.slot[k, VARIABLE]
         if s.size[i] == 1:
             continue
         o = r.offset[i]
         card = r.offset[i + 1] - o
-        s.number[WORK] += 2 * card
+        s.count[0].work += 2 * card
         for x in range(card):
             lit = r.literal[o + x]
             if s.value[lit] < 0:
@@ -285,7 +279,7 @@ def _filter(r, s, t):
                     s.support[last] = h
                     some = True
                     break
-            s.number[WORK] += count
+            s.count[0].work += count
             if not some:
                 believe(r, s, lit ^ 1, 4 * t + BY_TABLE)
     return FINE
@@ -298,7 +292,7 @@ def explain(r, s, lit):
     x, kind = reason >> 2, reason & 3
     if kind == BY_CLAUSE:
         found = 0
-        s.arena[x + SERVED] = s.number[CONFLICTS]
+        s.arena[x + SERVED] = s.count[0].conflicts
         for k in range(x + FIRST, x + FIRST + s.arena[x + LENGTH]):
             if s.arena[k] != lit:
                 s.cause[found] = s.arena[k] ^ 1
@@ -320,11 +314,11 @@ def explain(r, s, lit):
 @lean
 def propagate(r, s):
     """Draw all conclusions; FINE, or how many literals in Store.cause contradict each other."""
-    c = s.number
+    c = s.count[0]
     while True:
-        while c[DONE] < c[TOP]:
-            lit = s.trail[c[DONE]]
-            c[DONE] += 1
+        while c.propagated < c.trail_length:
+            lit = s.trail[c.propagated]
+            c.propagated += 1
             i = r.owner[lit >> 1]
             bad = _clauses(r, s, lit)
             if bad == FINE and r.offset[i + 1] - r.offset[i] > 2:
@@ -333,10 +327,10 @@ def propagate(r, s):
                 return bad
             if r.effect[lit, GONE] >= 0:
                 _clear(r, s, r.effect[lit, GONE], i)
-        if c[QUEUED] == 0:
+        if c.queued == 0:
             return np.int64(FINE)
-        c[QUEUED] -= 1
-        t = s.queue[c[QUEUED]]
+        c.queued -= 1
+        t = s.queue[c.queued]
         s.waiting[t] = 0
         bad = _filter(r, s, np.int64(t))
         if bad != FINE:

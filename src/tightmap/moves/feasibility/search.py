@@ -14,33 +14,23 @@ Nothing here depends on the clock except where a call returns.
 from __future__ import annotations
 
 from tightmap.moves.feasibility.learn import core_of, learn
-from tightmap.moves.feasibility.propagation import FINE, propagate, watch
-from tightmap.moves.feasibility.store import (
-    CORE,
+from tightmap.moves.feasibility.literal_trail import (
     FIRST,
     GIVEN,
-    LEARNT,
-    LEFT,
     LENGTH,
-    LEVEL,
     REASON,
-    RESTARTS,
-    ROOM,
-    TOP,
-    USED,
-    WAITING,
-    WORK,
     believe,
     open_level,
     pop,
     undo,
 )
+from tightmap.moves.feasibility.propagation import FINE, propagate, watch
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 
 # how a call ends; FULL: the arena; MANY: clauses, to forget some of; REFUSED: not all wishes can be granted
 FOUND, IMPOSSIBLE, PAUSED, FULL, MANY, REFUSED = range(6)
-UNIT = 64  # failures
+RESTART_UNIT = 64  # failures before the first restart; the others come after multiples of it
 
 
 @lean
@@ -60,7 +50,7 @@ def luby(k):
 @lean
 def _decide(r, s):
     """A label for the next variable; False when all have one."""
-    while s.number[WAITING] > 0:
+    while s.count[0].open_variables > 0:
         i = pop(s)
         if s.taken[i] >= 0:
             continue
@@ -80,39 +70,39 @@ def _decide(r, s):
 def search(r, s, wishes, failures, work, left):
     """Search for so many failures, units of work and seconds; returns FOUND, IMPOSSIBLE, PAUSED, FULL, MANY or REFUSED.
 
-    REFUSED: the first literals of Store.learnt, as many as the counter CORE says, are wishes that contradict.
+    REFUSED: the first literals of Store.learnt, as many as the counter core_length says, are wishes that contradict.
     """
     until = end_of(left)
-    c = s.number
-    work += c[WORK]
-    look = c[WORK] + LOOK
+    c = s.count[0]
+    work += c.work
+    look = c.work + LOOK
     while True:
-        if len(s.arena) - c[USED] < len(s.value) + FIRST:
+        if len(s.arena) - c.arena_used < len(s.value) + FIRST:
             return FULL
         bad = propagate(r, s)
         if bad != FINE:
             if not learn(r, s, bad):
                 return IMPOSSIBLE
             failures -= 1
-            c[LEFT] -= 1
+            c.until_restart -= 1
             continue
-        if c[LEVEL] == 0 and c[LEARNT] > c[ROOM]:
+        if c.level == 0 and c.learnt > c.learnt_limit:
             return MANY
-        if failures <= 0 or c[WORK] > work:
+        if failures <= 0 or c.work > work:
             return PAUSED
-        if c[WORK] > look:
-            look = c[WORK] + LOOK
+        if c.work > look:
+            look = c.work + LOOK
             if late(until):
                 return PAUSED
-        if c[LEFT] <= 0:
-            c[RESTARTS] += 1
-            c[LEFT] = UNIT * luby(c[RESTARTS])
+        if c.until_restart <= 0:
+            c.restarts += 1
+            c.until_restart = RESTART_UNIT * luby(c.restarts)
             undo(r, s, 0)
             continue
-        if c[LEVEL] < len(wishes):
-            lit = wishes[c[LEVEL]]
+        if c.level < len(wishes):
+            lit = wishes[c.level]
             if s.value[lit] < 0:
-                c[CORE] = core_of(r, s, lit)
+                c.core_length = core_of(r, s, lit)
                 return REFUSED
             open_level(s)
             if s.value[lit] == 0:
@@ -127,11 +117,11 @@ def rebuild(s, keep, clauses):
 
     Clauses that hold anyway go too, and the first two literals of each that is left are open ones.
     """
-    c = s.number
+    c = s.count[0]
     arena, value = s.arena, s.value
     for k in range(len(s.head)):
         s.head[k] = -1
-    for t in range(c[TOP]):
+    for t in range(c.trail_length):
         s.info[s.trail[t] >> 1, REASON] = GIVEN
     used = 0
     learnt = 0
@@ -157,5 +147,5 @@ def rebuild(s, keep, clauses):
         watch(s, used, 1)
         learnt += keep[q] > 1
         used += FIRST + left
-    c[USED] = used
-    c[LEARNT] = learnt
+    c.arena_used = used
+    c.learnt = learnt

@@ -36,7 +36,7 @@ from tightmap.graph.graph import Graph, IntArray
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import pair_model
-from tightmap.graphcut.settle import settle
+from tightmap.graphcut.settled_variables import without_settled_variables
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
@@ -45,7 +45,7 @@ from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds of moves after which a step ends
+STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this product of labels and factors
 RESTART_SIZE = 200_000  # by default, only models with at most so many labels in all get a second start,
 EASY = 8  # and only when the first one needed fewer than one augmenting path for every EASY variables
@@ -134,7 +134,7 @@ class Expansion(Solver):
     def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
         try:
-            model = settle(pair_model(graph, context=context))
+            model = without_settled_variables(pair_model(graph, context=context))
             check_time(context)
         except TimeUp:
             return None
@@ -165,7 +165,7 @@ class Expansion(Solver):
             state.position += 1
             if state.position == len(state.order):
                 break
-            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+            if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 return Progress(labels=self._news(state), iterations=0)
         labels = self._news(state)
         if state.changed == 0:
@@ -234,7 +234,7 @@ class Expansion(Solver):
             state.position = (state.position + 1) % len(state.order)
             if state.position == 0:
                 return Progress(labels=state.labels, done=state.quiet >= len(state.order))
-            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+            if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 return Progress(labels=state.labels, iterations=0)
         return Progress(labels=state.labels, done=True)
 

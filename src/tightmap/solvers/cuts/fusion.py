@@ -32,7 +32,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds of moves after which a step ends
+STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Fusion(Solver):
             state.position = (state.position + 1) % state.proposals
             done = state.quiet >= state.proposals
             swept = state.position == 0
-            if done or swept or time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+            if done or swept or time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 return Progress(labels=state.labels, done=done, iterations=int(swept or done))
 
     def finish(self, state: State) -> Final:

@@ -32,7 +32,7 @@ from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds of improve moves after which a step ends
+STEP_SECONDS = 0.1  # seconds of improve moves after which a step ends
 
 
 @dataclass
@@ -136,7 +136,7 @@ class QPBOSolver(Solver):
             state.roof.flow.solve()
             known = state.roof.labels()[: state.graph.n]
             labels[known >= 0] = known[known >= 0]
-            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0:
+            if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 break
         state.todo = state.todo[used:]
         if energy(state.graph, labels) <= energy(state.graph, state.labels):

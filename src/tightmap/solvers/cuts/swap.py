@@ -31,7 +31,7 @@ from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-STEP = 0.1  # seconds of moves after which a step ends
+STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Swap(Solver):
             stuck = moves.advance()
             if stuck is not None:
                 moves.skip(self._roof_swap(state, *stuck))
-            if not moves.swept and (time.perf_counter() - begin > STEP or state.context.remaining() <= 0):
+            if not moves.swept and (time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0):
                 return Progress(labels=moves.labels, iterations=0)
         done = moves.swaps == state.before
         moves.again()

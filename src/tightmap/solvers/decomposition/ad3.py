@@ -48,7 +48,7 @@ from tightmap.solvers.decomposition.absorb import Absorbed, absorb
 from tightmap.solvers.decomposition.ad3_run import Run
 from tightmap.solvers.decomposition.branching import Search
 
-STEP = 0.1  # seconds of work after which a step ends
+STEP_SECONDS = 0.1  # seconds of work after which a step ends
 EVENT = 10  # iterations between two bounds at first
 CLOSE = 1e-5  # part of the energy: a gap this small may be closed by converging further
 FURTHER = 1e-4  # of the tolerance
@@ -188,7 +188,7 @@ class AD3(Solver):
         for progress in state.work:
             if progress is not None:
                 return progress
-            if time.perf_counter() - begin > STEP or state.context.remaining() <= 0.0:
+            if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0.0:
                 return Progress(iterations=0, pending=True)
         return Progress(done=True, iterations=0)
 

@@ -102,7 +102,7 @@ class Proposals:
         """One label for all variables that have it, the last one for the others."""
         return np.minimum(self.graph.arrays.cards.astype(np.int64) - 1, label)
 
-    def settled(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Iterator[Labels | None]:
+    def expanded(self, shares: FloatArray, x: Places, average: FloatArray | None) -> Iterator[Labels | None]:
         """The next labelling, improved by expansion moves of its own before it is fused: it may end elsewhere.
 
         Yields None between two moves, and in the end the labelling.

@@ -24,7 +24,7 @@ from tightmap.solvers.decomposition.forests import DECOMPOSITIONS, decompose
 from tightmap.solvers.decomposition.proposals import Proposals, rounded_in_order
 from tightmap.solvers.decomposition.split import Places, Solved, Split
 
-STEP = 0.1  # seconds of work after which a step ends
+STEP_SECONDS = 0.1  # seconds of work after which a step ends
 EARLY = 4  # so many rounds at the beginning, and then every ``OFTEN``th one, give a labelling
 OFTEN = 5
 LAST = 12  # in the end, proposals in a row that bring nothing
@@ -73,7 +73,7 @@ class Run:
         quiet, best = 0, self.context.incumbent
         while best is not None and quiet < min(LAST, len(self.proposals.kinds)):
             before = best.energy
-            for labels in self.proposals.settled(self.shares, solved.labels, average):
+            for labels in self.proposals.expanded(self.shares, solved.labels, average):
                 yield None if labels is None else Progress(labels, solved.bound)
             quiet = 0 if best.energy < before else quiet + 1
 
@@ -139,7 +139,7 @@ def advance(state: State) -> Progress:
         for progress in state.work:
             if progress is not None:
                 return progress
-            if time.perf_counter() - clock > STEP:
+            if time.perf_counter() - clock > STEP_SECONDS:
                 return Progress(iterations=0, pending=True)
     except TimeUp:
         return Progress(iterations=0, pending=True)

@@ -65,14 +65,14 @@ class Split:
         _to_messages(self.graph.arrays, self.sub, offsets, u, self.cost, messages, self.scratch)
         return messages
 
-    def settle(self, u: FloatArray) -> float:
+    def balance(self, u: FloatArray) -> float:
         """Make the copies add up to the unary costs again; returns the size of what rounding still leaves open."""
-        return float(_settle(self.graph.arrays, self.sub, u))
+        return float(_balance(self.graph.arrays, self.sub, u))
 
     def solve(self, u: FloatArray, left: float = EVER) -> Solved:
-        """Minimise all subproblems; the shares are settled before.  TimeUp after so many seconds."""
+        """Minimise all subproblems; the shares are balanced before.  TimeUp after so many seconds."""
         sub, graph = self.sub, self.graph
-        open_end = self.settle(u)
+        open_end = self.balance(u)
         x = np.zeros(len(sub.variable), dtype=np.int32)
         value, factors, error = np.empty(sub.number), np.empty(sub.number), np.empty(sub.number)
         parallel.run(
@@ -150,7 +150,7 @@ def _to_messages(g, sub, offsets, u, cost, messages, scratch):
 
 
 @compiled
-def _settle(g, sub, u):
+def _balance(g, sub, u):
     size = 0.0
     for i in range(len(g.cards)):
         first, last = sub.copy_start[i], sub.copy_start[i + 1]

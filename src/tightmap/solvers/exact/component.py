@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.solvers.exact import store as ec
+from tightmap.solvers.exact import trailed_costs as ec
 from tightmap.solvers.exact.consistency import propagate
 from tightmap.solvers.exact.network import Network, Table
+from tightmap.solvers.exact.root_messages import message_pass
 from tightmap.solvers.exact.search import CLOSED, FULL, Tree, burst, cost_of
-from tightmap.solvers.exact.spread import spread
-from tightmap.solvers.exact.store import Ints, Net, State, undo
+from tightmap.solvers.exact.trailed_costs import Ints, Net, SearchState, undo
 
 PASSES = 200  # most passes of message passing at the root
 STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
@@ -87,18 +87,18 @@ class Component:
         def ints(*shape: int) -> Ints:
             return np.zeros(shape, dtype=np.int64)
 
-        self.state = State(
-            value, ints(size), ints(16 * size, 2), ints(14), np.stack((inner, inner)),
+        self.state = SearchState(
+            value, ints(size), ints(16 * size, 2), np.zeros(1, ec.COUNTERS).view(np.recarray), np.stack((inner, inner)),
             np.zeros((5, n), dtype=np.uint8), np.zeros(size, dtype=np.int32), pick,
             np.ones(len(self.net.arc) // 2 + len(self.net.wide)), ints(3, max(n, int(cards.max()))),
         )  # fmt: skip
         room = 4 * total + 1024
         owner = np.repeat(np.arange(n), cards).astype(np.int32)
         self.tree = Tree(ints(room, 2), ints(room, 2), ints(total + 4, 4), owner)
-        count = self.state.number
-        count[ec.LEVEL], count[ec.UPPER], count[ec.LAST], count[ec.LIMIT] = 1, upper, -1, 1
+        count = self.state.count[0]
+        count.level, count.upper, count.last_conflict, count.burst_limit = 1, upper, -1, 1
         self.grain, self.whole = network.grain, network.whole
-        count[ec.GRAIN] = network.grain
+        count.grain = network.grain
         self.best = upper  # cost of the best labelling, or what it has to stay below
         self.root_bound = 0
         self.passes = 0
@@ -110,9 +110,9 @@ class Component:
 
     def offer(self, labels: Ints) -> None:
         """Labels (of this component) to beat."""
-        cost, count = int(cost_of(self.net, labels)), self.state.number
-        if cost <= count[ec.UPPER]:
-            count[ec.UPPER] = cost - count[ec.GRAIN] + 1
+        cost, count = int(cost_of(self.net, labels)), self.state.count[0]
+        if cost <= count.upper:
+            count.upper = cost - count.grain + 1
             self.best = cost
             self.state.pick[ec.BEST] = labels
             self.known = -1  # the root is to be looked at again
@@ -124,21 +124,21 @@ class Component:
 
     @property
     def nodes(self) -> int:
-        return int(self.state.number[ec.NODES])
+        return int(self.state.count[0].nodes)
 
     @property
     def bound(self) -> int:
         """What every labelling of the component costs at least (or ``best``, when none is cheaper)."""
         if self.closed:
             return self.best if self.whole or self.labels is None else self.best - self.grain + 1
-        low = int(self.tree.heap[0, 0]) if self.rooted and self.state.number[ec.OPEN] else self.root_bound
+        low = int(self.tree.heap[0, 0]) if self.rooted and self.state.count[0].open_nodes else self.root_bound
         if self.whole:
             low = -(-low // self.grain) * self.grain
-        return min(low, int(self.state.number[ec.UPPER]) + (self.grain - 1) * self.whole)
+        return min(low, int(self.state.count[0].upper) + (self.grain - 1) * self.whole)
 
     def _commit(self) -> None:
-        self.state.number[ec.TOP] = 0
-        self.state.number[ec.LEVEL] += 1
+        self.state.count[0].trail_length = 0
+        self.state.count[0].level += 1
         self.root_bound = max(self.root_bound, int(self.state.value[0]))
 
     def _consistent(self) -> bool:
@@ -153,19 +153,19 @@ class Component:
         if not self.rooted:
             self._root_step(work)
             return
-        count = self.state.number
-        begin = int(count[ec.WORK])
-        while count[ec.WORK] - begin < work:
-            if count[ec.SOLUTIONS] != self.known:  # a better upper bound prunes at the root, too
-                self.known = int(count[ec.SOLUTIONS])
+        count = self.state.count[0]
+        begin = int(count.work)
+        while count.work - begin < work:
+            if count.solutions != self.known:  # a better upper bound prunes at the root, too
+                self.known = int(count.solutions)
                 undo(self.state, 0)
                 if not self._consistent():
                     self.closed = True
                     return
                 self._commit()
             status = burst(self.net, self.state, self.tree, work)
-            if count[ec.SOLUTIONS] != self.known:
-                self.best = int(count[ec.UPPER] + count[ec.GRAIN]) - 1
+            if count.solutions != self.known:
+                self.best = int(count.upper + count.grain) - 1
             if status == CLOSED:
                 self.closed = True
                 return
@@ -173,10 +173,10 @@ class Component:
                 self._grow()
 
     def _root_step(self, work: int) -> None:
-        begin = int(self.state.number[ec.WORK])
-        while self.state.number[ec.WORK] - begin < work:
+        begin = int(self.state.count[0].work)
+        while self.state.count[0].work - begin < work:
             for forward in (True, False):
-                if not spread(self.net, self.state, forward):
+                if not message_pass(self.net, self.state, forward):
                     self.closed = True
                     return
                 self._commit()
@@ -192,15 +192,15 @@ class Component:
                 self.rooted = True
                 self.tree.decision[0] = -1
                 self.tree.heap[0] = self.root_bound, 0
-                self.state.number[ec.USED] = self.state.number[ec.OPEN] = 1
+                self.state.count[0].decisions = self.state.count[0].open_nodes = 1
                 return
 
     def _grow(self) -> None:
         """A longer trail and a larger tree; decisions that no open node needs go first."""
-        s, t, count = self.state, self.tree, self.state.number
+        s, t, count = self.state, self.tree, self.state.count[0]
         undo(s, 0)
         self.state = s._replace(trail=np.zeros((2 * len(s.trail), 2), dtype=np.int64))
-        used, openings = int(count[ec.USED]), int(count[ec.OPEN])
+        used, openings = int(count.decisions), int(count.open_nodes)
         keep = np.zeros(used, dtype=bool)
         at = np.unique(t.heap[:openings, 1])
         while len(at):
@@ -220,4 +220,4 @@ class Component:
             return np.concatenate((x, np.zeros((room - len(x), 2), dtype=np.int64)))
 
         self.tree = t._replace(decision=longer(decision), heap=longer(heap))
-        count[ec.USED] = len(decision)
+        count.decisions = len(decision)

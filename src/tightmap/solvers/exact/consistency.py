@@ -18,11 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.runtime.compiled import lean
-from tightmap.solvers.exact.store import (
+from tightmap.solvers.exact.trailed_costs import (
     ARC,
     ARCS,
     BACK,
-    CULPRIT,
     DIRECTED,
     EXIST,
     GOOD,
@@ -36,12 +35,11 @@ from tightmap.solvers.exact.store import (
     ROW,
     SHIFT,
     TO,
-    WORK,
+    node_consistency,
     put,
     raised,
-    settle,
 )
-from tightmap.solvers.exact.wide import gather
+from tightmap.solvers.exact.wide_functions import gather
 
 
 @lean
@@ -87,9 +85,9 @@ def supports_of_neighbours(net, s, j):
                 put(s, mine + x, own + low)
                 put(s, 1 + oi + x, value[1 + oi + x] + low)
                 s.flag[LOOSE, i] = 1
-        s.number[WORK] += work
+        s.count[0].work += work
         if moved:
-            s.number[CULPRIT] = net.arc[back, PAIR]
+            s.count[0].culprit = net.arc[back, PAIR]
             raised(s, i)
 
 
@@ -167,9 +165,9 @@ def full_supports(net, s, v, onward):
                 put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
         s.flag[LOOSE, i] = 1
         if moved:
-            s.number[CULPRIT] = net.arc[arc, PAIR]
+            s.count[0].culprit = net.arc[arc, PAIR]
             raised(s, i)
-    s.number[WORK] += work
+    s.count[0].work += work
 
 
 @lean
@@ -206,10 +204,10 @@ def has_existential_support(net, s, i):
                     free = True
                     s.support[k] = y
                     break
-            s.number[WORK] += nj
+            s.count[0].work += nj
             if not free:
                 break
-        s.number[WORK] += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        s.count[0].work += net.node[i + 1, ARCS] - net.node[i, ARCS]
         if free:
             s.pick[GOOD, i] = x
             return True
@@ -247,7 +245,7 @@ def propagate(net, s):
                 ask_neighbours(net, s)
             if phase == 2:
                 i = n - 1 - i
-            if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not settle(net, s, i):
+            if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not node_consistency(net, s, i):
                 return False
             if phase == 3:
                 continue
@@ -262,7 +260,7 @@ def propagate(net, s):
             if phase != 1:
                 for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
                     gather(net, s, net.near[q, 0], phase == 2)
-        s.number[WORK] += 4 * n
+        s.count[0].work += 4 * n
         waiting = s.value[0] > known
         known = s.value[0]
         for j in range(n):

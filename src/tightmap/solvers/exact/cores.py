@@ -24,7 +24,7 @@ import numpy as np
 from tightmap.energy.certificate import Certified
 from tightmap.moves.context import Labels
 from tightmap.moves.feasibility.engine import Engine, Wishes
-from tightmap.moves.feasibility.store import WAITING, push
+from tightmap.moves.feasibility.literal_trail import push
 from tightmap.runtime import clock
 from tightmap.solvers.exact.levels import levels
 from tightmap.solvers.exact.network import Network
@@ -56,7 +56,7 @@ class Cores:
         np.add.at(cost, problem.labels, np.array(problem.weights, dtype=np.float64))
         self.engine = Engine(problem.offset, cost, problem.given)
         s = self.engine.store
-        s.number[WAITING] = problem.used
+        s.count[0].open_variables = problem.used
         s.where[problem.used :] = -1
         self.next = problem.used  # the next free variable
         self.weight: dict[int, int] = {}  # literal that shall be true -> weight
@@ -136,7 +136,7 @@ class Cores:
 
     def _wish(self) -> None:
         """What to wish for next; wishes that are granted or broken for good are settled."""
-        if not self.engine.settle():
+        if not self.engine.propagate():
             self._finish()
         wishes = np.fromiter(self.weight, np.int32, len(self.weight))
         for lit in wishes[self.engine.store.value[wishes] != 0].tolist():

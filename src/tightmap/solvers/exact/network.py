@@ -184,8 +184,8 @@ def build_network(
         grain = 1 << min(FINE, int(BITS - math.log2(count * (room / quantum + 2.0))))
         scale, allowance = grain / quantum, 0.0
     else:
-        wide = max(room, 1e-6 * size) or 1.0  # no finer than double precision can tell
-        scale = 2.0 ** min(math.floor(BITS - 1.0 - math.log2(count * wide)), 1000)  # subnormal costs count as none
+        span = max(room, 1e-6 * size) or 1.0  # no finer than double precision can tell
+        scale = 2.0 ** min(math.floor(BITS - 1.0 - math.log2(count * span)), 1000)  # subnormal costs count as none
         grain = max(1, math.floor(TIE * room * scale))
         # subtracting a minimum rounds each entry (below ``room``) by an ulp of the larger of the two
         allowance = UNIT * (4.0 * size + 4.0 * count * room + 4.0 * abs(base)) + graph.slack
@@ -316,7 +316,7 @@ def narrow(graph: Graph, largest: float, total: float, effort: int) -> bool:
     return elimination_order([int(c) for c in g.cards], around, largest, total, effort) is not None
 
 
-def eliminate_few(net: Network, degree: int, largest: int) -> None:
+def eliminate_low_degrees(net: Network, degree: int, largest: int) -> None:
     """Eliminate variables with at most ``degree`` neighbours while the tables have at most ``largest`` entries."""
     heap = [i for i in range(len(net.cards)) if i not in net.gone]
     waiting = set(heap)

@@ -19,31 +19,17 @@ import numpy.typing as npt
 
 from tightmap.runtime.compiled import lean
 from tightmap.solvers.exact.consistency import propagate
-from tightmap.solvers.exact.store import (
+from tightmap.solvers.exact.trailed_costs import (
     ARC,
     ARCS,
-    BACKTRACKS,
     BEST,
-    CULPRIT,
     GOOD,
-    GRAIN,
-    LAST,
-    LEVEL,
-    LIMIT,
     NEAR,
-    NODES,
     OFF,
-    OPEN,
     PAIR,
-    REPLAYED,
     ROW,
-    SOLUTIONS,
     TO,
-    TOP,
     TRIAL,
-    UPPER,
-    USED,
-    WORK,
     Ints,
     drop,
     put,
@@ -79,8 +65,8 @@ def before(heap, bound, node, k):
 @lean
 def heap_push(t, c, bound, node):
     heap = t.heap
-    k = c[OPEN]
-    c[OPEN] = k + 1
+    k = c.open_nodes
+    c.open_nodes = k + 1
     while k > 0 and before(heap, bound, node, (k - 1) >> 1):
         up = (k - 1) >> 1
         heap[k, 0] = heap[up, 0]
@@ -95,8 +81,8 @@ def heap_pop(t, c):
     """Remove the top and return its node."""
     heap = t.heap
     node = heap[0, 1]
-    size = c[OPEN] - 1
-    c[OPEN] = size
+    size = c.open_nodes - 1
+    c.open_nodes = size
     bound, last = heap[size, 0], heap[size, 1]
     k = 0
     while 2 * k + 1 < size:
@@ -138,7 +124,7 @@ def choose(net, s):
     n = len(net.node) - 1
     sizes = 1 + len(net.unary)
     value, domain, place = s.value, s.domain[0], s.domain[1]
-    pick = s.number[LAST]
+    pick = s.count[0].last_conflict
     if pick < 0 or value[sizes + pick] == 1:
         pick = -1
         least = np.inf
@@ -165,7 +151,7 @@ def choose(net, s):
                 least = score
                 most = high
                 pick = i
-        s.number[WORK] += 2 * n + len(net.arc) // 2
+        s.count[0].work += 2 * n + len(net.arc) // 2
     if pick < 0:
         return np.int64(-1)
     o = net.node[pick, OFF]
@@ -224,34 +210,38 @@ def decide(net, s, t, what):
 @lean
 def close_burst(s, t, node, depth, floor, alive):
     """Put what is still open of a dive into the heap; ``alive``: the end of the dive itself is open too."""
-    c = s.number
+    c = s.count[0]
     at = node
     for k in range(depth):
         what = t.frame[k, 0]
-        if t.frame[k, 3] == 0 and t.frame[k, 2] < c[UPPER]:
-            t.decision[c[USED], 0] = at
-            t.decision[c[USED], 1] = what ^ 1
-            heap_push(t, c, t.frame[k, 2], c[USED])
-            c[USED] += 1
-        t.decision[c[USED], 0] = at
-        t.decision[c[USED], 1] = what
-        at = c[USED]
-        c[USED] += 1
-    if alive and s.value[0] < c[UPPER]:
+        if t.frame[k, 3] == 0 and t.frame[k, 2] < c.upper:
+            t.decision[c.decisions, 0] = at
+            t.decision[c.decisions, 1] = what ^ 1
+            heap_push(t, c, t.frame[k, 2], c.decisions)
+            c.decisions += 1
+        t.decision[c.decisions, 0] = at
+        t.decision[c.decisions, 1] = what
+        at = c.decisions
+        c.decisions += 1
+    if alive and s.value[0] < c.upper:
         heap_push(t, c, max(s.value[0], floor), at)
 
 
 @lean
 def burst(net, s, t, work):
     """One burst of the search; returns CLOSED, PAUSED or FULL."""
-    c = s.number
+    c = s.count[0]
     n = len(net.node) - 1
     labels = len(net.unary)
     room = 2 * len(s.value)
-    if c[OPEN] == 0 or t.heap[0, 0] >= c[UPPER]:
-        c[OPEN] = 0
+    if c.open_nodes == 0 or t.heap[0, 0] >= c.upper:
+        c.open_nodes = 0
         return CLOSED
-    if len(t.decision) - c[USED] < 2 * labels + 4 or len(t.heap) - c[OPEN] < labels + 4 or len(s.trail) < 2 * room:
+    if (
+        len(t.decision) - c.decisions < 2 * labels + 4
+        or len(t.heap) - c.open_nodes < labels + 4
+        or len(s.trail) < 2 * room
+    ):
         return FULL
     floor = t.heap[0, 0]
     node = heap_pop(t, c)
@@ -265,58 +255,58 @@ def burst(net, s, t, work):
     going = True
     for k in range(length - 1, -1, -1):
         going = going and decide(net, s, t, t.frame[k, 0])
-    c[REPLAYED] += length
-    begin = c[WORK]
+    c.replayed += length
+    begin = c.work
     depth, used = 0, 0
     alive, full = False, False
     while True:
-        c[NODES] += 1
-        c[CULPRIT] = -1
+        c.nodes += 1
+        c.culprit = -1
         if going and propagate(net, s):
             at = choose(net, s)
             if at >= 0:
-                full = c[TOP] + room > len(s.trail)
-                if full or (depth > 0 and c[WORK] - begin > work):
+                full = c.trail_length + room > len(s.trail)
+                if full or (depth > 0 and c.work - begin > work):
                     alive = True
                     break
                 t.frame[depth, 0] = at
-                t.frame[depth, 1] = c[TOP]
+                t.frame[depth, 1] = c.trail_length
                 t.frame[depth, 2] = max(s.value[0], floor)
                 t.frame[depth, 3] = 0
                 depth += 1
-                c[LEVEL] += 1
+                c.level += 1
                 going = decide(net, s, t, at)
                 continue
             for i in range(n):
                 s.pick[TRIAL, i] = s.domain[0, net.node[i, OFF]]
             cost = cost_of(net, s.pick[TRIAL])
-            if cost < c[UPPER]:
-                c[UPPER] = cost - c[GRAIN] + 1
-                c[SOLUTIONS] += 1
+            if cost < c.upper:
+                c.upper = cost - c.grain + 1
+                c.solutions += 1
                 for i in range(n):
                     s.pick[BEST, i] = s.pick[TRIAL, i]
         else:
-            if c[CULPRIT] >= 0:
-                s.weight[c[CULPRIT]] += 1.0
+            if c.culprit >= 0:
+                s.weight[c.culprit] += 1.0
             if depth > 0:
-                c[LAST] = t.owner[t.frame[depth - 1, 0] >> 2]
+                c.last_conflict = t.owner[t.frame[depth - 1, 0] >> 2]
         # go back to the deepest frame whose other branch may hold something
-        while depth > 0 and (t.frame[depth - 1, 3] == 1 or t.frame[depth - 1, 2] >= c[UPPER]):
+        while depth > 0 and (t.frame[depth - 1, 3] == 1 or t.frame[depth - 1, 2] >= c.upper):
             depth -= 1
         if depth == 0:
             break
         used += 1
-        c[BACKTRACKS] += 1
-        if used > c[LIMIT] or c[WORK] - begin > work:
+        c.backtracks += 1
+        if used > c.burst_limit or c.work - begin > work:
             break
         undo(s, t.frame[depth - 1, 1])
         t.frame[depth - 1, 0] ^= 1
         t.frame[depth - 1, 3] = 1
         going = decide(net, s, t, t.frame[depth - 1, 0])
     close_burst(s, t, node, depth, floor, alive)
-    if c[REPLAYED] * 10 > c[NODES]:
-        if c[LIMIT] <= LARGEST_BURST:
-            c[LIMIT] *= 2
-    elif c[REPLAYED] * 20 < c[NODES] and c[LIMIT] >= 2:
-        c[LIMIT] //= 2
+    if c.replayed * 10 > c.nodes:
+        if c.burst_limit <= LARGEST_BURST:
+            c.burst_limit *= 2
+    elif c.replayed * 20 < c.nodes and c.burst_limit >= 2:
+        c.burst_limit //= 2
     return FULL if full else PAUSED

@@ -8,7 +8,7 @@ Moves of cost between functions, variables and c0 leave this sum as it is and ra
 
     project   c_A(x_A) -= d(x_i),  c_i(x_i) += d(x_i),   d(x_i) = minimum of c_A over its other variables
     extend    the same with d(x_i) < 0, as long as no c_i becomes negative
-    settle    c_i -= d,  c0 += d,                        d = minimum of c_i
+    collect   c_i -= d,  c0 += d,                        d = minimum of c_i
 
 A label a with c0 + c_i(a) >= cost of the best labelling is removed, and the search branches on "x_i is a" and "x_i is
 not a".  The least c0 of all open nodes bounds the whole model.
@@ -20,8 +20,8 @@ not a".  The least c0 of all open nodes bounds the whole model.
     4. contradictions among functions that would cost nothing raise a bound of their own (cores.py), alone to begin
        with, later beside the search for as long as it is the better one;
     5. variables with few neighbours are eliminated and the rest falls into connected components;
-    6. each component gets a good dual bound by message passing (spread.py) and is searched best-first with depth-first
-       bursts (search.py) under soft arc consistency (consistency.py, wide.py).
+    6. each component gets a good dual bound by message passing (root_messages.py) and is searched best-first with
+       depth-first bursts (search.py) under soft arc consistency (consistency.py, wide_functions.py).
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
 integers, so that a proof does not depend on rounding; what converting the costs may lose is subtracted.
@@ -53,14 +53,14 @@ from tightmap.solvers.exact.network import (
     Network,
     build_network,
     components,
-    eliminate_few,
+    eliminate_low_degrees,
     elimination_order,
     table_entries,
 )
 
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
-WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
+STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
 EASY = 300_000  # effort to find an order of elimination with small tables, as below
 EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
 SMALL = 1 << 18  # entries of the largest table of an elimination that comes before everything else
@@ -84,7 +84,7 @@ class State:
     network: Network | None = None
     order: list[int] | None = None  # of a complete elimination: what is still to do
     cores: Cores | None = None
-    wide: bool = False  # an elimination with large tables was considered
+    large_tables: bool = False  # an elimination with large tables was considered
     parts: list[Component] | None = None
     turn: int = 0  # which component is searched next
     steps: int = 0
@@ -188,11 +188,11 @@ class Exact(Solver):
             self._eliminate(state, state.network)
         elif self._cores_first(state):
             self._find_cores(state, state.network)
-        elif state.parts is None and not state.wide:
-            state.wide = True
+        elif state.parts is None and not state.large_tables:
+            state.large_tables = True
             self._plan_elimination(state, state.network, self.elimination, EFFORT)
         elif state.parts is None:
-            eliminate_few(state.network, self.degree, 1 << 16)
+            eliminate_low_degrees(state.network, self.degree, 1 << 16)
             self._split(state, state.network)
         else:
             self._search(state, state.network, state.parts)
@@ -201,7 +201,7 @@ class Exact(Solver):
     def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
         """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
         feasible = state.best_energy <= state.graph.hard_threshold
-        found = problem.settle() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
+        found = problem.propagate() if feasible else problem.run(state.context.remaining(), SOME_FAILURES)
         if state.kept is None:
             state.kept = KeptLabels(state.graph.arrays.offset, problem.alive)
         if found is None:
@@ -236,7 +236,7 @@ class Exact(Solver):
         """Look for cores for a while; better labellings on the way."""
         cores = state.cores
         assert cores is not None
-        end = cores.work + WORK
+        end = cores.work + STEP_WORK
         while cores.work < end and not cores.closed and state.context.remaining() > 0.0:
             if cores.step(state.context.remaining(), end - cores.work):
                 assert cores.labels is not None
@@ -250,7 +250,7 @@ class Exact(Solver):
         """Some eliminations of a complete order; labels come back after the last one."""
         assert state.order is not None
         work = 0
-        while state.order and work < WORK // 8:
+        while state.order and work < STEP_WORK // 8:
             i = state.order.pop(0)
             work += 1000 + net.cards[i] * int(np.prod([net.cards[j] for j in net.neighbours(i)], dtype=np.float64))
             net.eliminate(i)
@@ -274,7 +274,7 @@ class Exact(Solver):
             part = parts[state.turn % len(parts)]
             state.turn += 1
             if not part.closed:
-                part.step(WORK)
+                part.step(STEP_WORK)
                 return
 
     def _report(self, state: State, net: Network) -> None:

@@ -29,7 +29,7 @@ from tightmap.solvers.regions.regions import Regions, build_regions
 from tightmap.solvers.regions.sweeps import sweep
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
-STEP = 0.1  # seconds of work after which a step ends
+STEP_SECONDS = 0.1  # seconds of work after which a step ends
 GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 SPAN = 10  # the method has converged when the bound gains next to nothing in so many iterations
 
@@ -80,7 +80,7 @@ class Run(ABC):
     def iteration(self, rounding: bool, polish: bool) -> Iterator[None]:
         """One iteration of the method; sets ``low`` when it knows the bound."""
 
-    def settle(self) -> Iterator[None]:
+    def before_scoring(self) -> Iterator[None]:
         """What a method does before clusters are scored; nothing by default."""
         yield from ()
 
@@ -175,7 +175,7 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         run.extend(pair_clusters(graph, shared=1))
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), first)
     while True:
-        yield from run.settle()
+        yield from run.before_scoring()
         pairs = reparametrised_pairs(run.regions, run.neg)
         labels = run.labels if run.labels is not None else np.zeros(graph.n, dtype=np.int64)
         least = 1e-9 * run.regions.graph.magnitude(run.low)
@@ -206,7 +206,7 @@ def advance(stages: Iterator[Progress | None]) -> Progress:
         for progress in stages:
             if progress is not None:
                 return progress
-            if time.perf_counter() - clock > STEP:
+            if time.perf_counter() - clock > STEP_SECONDS:
                 return Progress(iterations=0, pending=True)
     except TimeUp:
         return Progress(iterations=0, pending=True)

@@ -41,7 +41,7 @@ from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions.sweeps import AHEAD, BACK, BACKWARD, FORWARD
 
 STALLED = 1e-4  # clusters are added when 10 iterations raise the bound by less than this part of it
-SETTLE = 5  # iterations of MPLP that are made before clusters are scored
+MPLP_ITERATIONS = 5  # iterations of MPLP that are made before clusters are scored
 EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
 
 
@@ -62,11 +62,11 @@ class SrmpRun(Run):
         if rounding:
             yield from self.rounded(AHEAD, polish)
 
-    def settle(self) -> Iterator[None]:
+    def before_scoring(self) -> Iterator[None]:
         """Some iterations of MPLP: they never lower the bound, and leave the beliefs where clusters are scored."""
         other = MplpRun(self.regions, self.context)
         other.neg = self.neg
-        for _ in range(SETTLE):
+        for _ in range(MPLP_ITERATIONS):
             yield from other.iteration(False, False)
             other.iterations += 1
 
@@ -138,8 +138,8 @@ class SRMP(Solver):
             yield from iterate(run, pace, last=True)
             return
         # pairs are added after ten iterations: factors of three variables cost no more when they send messages to pairs
-        few = 10 if self.clusters == "pairs" else None
-        yield from iterate(run, replace(pace, tolerance=max(self.tolerance, STALLED)), few)
+        iterations = 10 if self.clusters == "pairs" else None
+        yield from iterate(run, replace(pace, tolerance=max(self.tolerance, STALLED)), iterations)
         graph = run.regions.graph
         added = square_clusters(graph) if self.clusters == "squares" else pair_clusters(graph)
         run.extend(added)

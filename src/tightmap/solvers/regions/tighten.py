@@ -23,7 +23,7 @@ from tightmap.runtime.compiled import compiled, lean
 from tightmap.solvers.regions.kernels import reparametrised
 from tightmap.solvers.regions.regions import Regions
 
-WORK = 200_000_000  # a search for triplets ends after it has looked at so many table entries
+TRIPLET_WORK = 200_000_000  # a search for triplets ends after it has looked at so many table entries
 MOST_TRIANGLES = 4_000_000  # no more triangles are listed
 LONGEST = 64  # longer cycles are passed over
 
@@ -167,7 +167,7 @@ def best_triplets(
         visit,
         wanted + len(known),
         least,
-        WORK,
+        TRIPLET_WORK,
     )
     chosen: list[tuple[int, ...]] = []
     total = 0.0

@@ -265,13 +265,13 @@ class CQP(Solver):
 
     def _bound(self, state: State, left: float | None = None) -> float:
         d = state.descent
-        d.settle()
+        d.take_pending_step()
         d.refresh(left)
         return convex_bound(state.graph, d.arrays, d.diagonal, state.size, d.x, d.grad)
 
     def _round(self, state: State) -> Labels:
         """The better of BCD from the relaxed vectors and BCD from their largest entries."""
-        graph, x = state.graph, state.descent.settle()
+        graph, x = state.graph, state.descent.take_pending_step()
         labels = [round_and_descend(graph, x, state.context)]
         if state.context.remaining() > 0.0:  # else the first is these already
             labels.append(local_minimum(graph, _largest(graph.arrays, x), state.context))
@@ -280,7 +280,7 @@ class CQP(Solver):
     def finish(self, state: State | None) -> Final:
         if state is None:
             return Final()
-        x = state.descent.settle().copy()
+        x = state.descent.take_pending_step().copy()
         if state.finished:
             return Final(state=Relaxed(x))
         labels, bound = self._round(state), None

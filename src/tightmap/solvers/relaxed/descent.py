@@ -21,8 +21,8 @@ from tightmap.graph.graph import Arrays, Graph
 from tightmap.moves.context import Context, Vector
 from tightmap.runtime import parallel
 from tightmap.runtime.pace import TimeUp, time_left
-from tightmap.solvers.relaxed import segment as kernels
-from tightmap.solvers.relaxed.line_search import Segment, quadratic, sample_points, segment
+from tightmap.solvers.relaxed import descent_kernels as kernels
+from tightmap.solvers.relaxed.line_search import Segment, from_samples, quadratic, sample_points
 
 PLAIN, PAIRWISE, PROJECTED = kernels.PLAIN, kernels.PAIRWISE, kernels.PROJECTED
 REFRESH = 100  # iterations after which gradient and value are computed afresh, so that rounding errors do not add up
@@ -133,10 +133,10 @@ class Descent:
         self.r[:] = 0.0
         self.moved[:], self.touched[:] = 0, 1
 
-    def settle(self) -> Vector:
+    def take_pending_step(self) -> Vector:
         """Take the pending step; the vectors after it."""
         self._run(
-            kernels.settle, len(self.sums), self.arrays,
+            kernels.take_step, len(self.sums), self.arrays,
             self.x, self.grad, self.r, self.h, self.moved, self.touched, self.alpha,
         )  # fmt: skip
         self.alpha = 0.0
@@ -154,7 +154,7 @@ class Descent:
         if self.stale:
             self._catch_up()
         elif self.count and self.count % REFRESH == 0:
-            self.settle()
+            self.take_pending_step()
             self.refresh()
         if self.line_search == "diminishing" and self.rule == PROJECTED:
             self.beta = 1.0 / (self.scale * math.sqrt(self.count + 1.0))
@@ -205,10 +205,10 @@ class Descent:
         left = time_left(self.context)
         self._run(kernels.sample, len(sums), g, self.x, self.r, self.moved, self.points, self.scratch, sums, left)
         values = sums.sum(axis=0) + self.points * _dot(g.unary, self.r)
-        alpha, change = self._step(segment(self.order, slope, values))
+        alpha, change = self._step(from_samples(self.order, slope, values))
         if alpha > 0.0:
             self.alpha = alpha
-            self.settle()
+            self.take_pending_step()
             self._regradient(time_left(self.context))
             self._spectral_step(square, float(self.sums[:, 0].sum()) / alpha)
         return alpha, change

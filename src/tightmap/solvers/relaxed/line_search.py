@@ -114,6 +114,6 @@ def interpolated(slope: float, values: Vector) -> Segment:
     return Segment(slope, lambda a: float(chebyshev.chebval(2.0 * a - 1.0, series)) - start, [*inner, 1.0])
 
 
-def segment(order: int, slope: float, values: Vector) -> Segment:
+def from_samples(order: int, slope: float, values: Vector) -> Segment:
     """p from its slope at 0 and its values at ``sample_points(order)``, for an order of three or more."""
     return cubic(slope, float(values[0]), float(values[1])) if order <= 3 else interpolated(slope, values)

@@ -130,7 +130,7 @@ class MultiStart(Solver):
 
     def _round(self, state: State) -> Labels | None:
         """The labelling of the current start when it is the best so far."""
-        x = state.descent.settle()
+        x = state.descent.take_pending_step()
         labels = round_and_descend(state.graph, x, state.context)
         value = energy(state.graph, labels)
         if value >= state.best_energy:

@@ -12,7 +12,7 @@ from tightmap.runtime.pace import time_left
 from tightmap.runtime.random_numbers import start_state
 
 STEPS = 10  # flips of a search, for each spin
-WORK = 10_000_000  # numbers that a search scans at most
+SEARCH_WORK = 10_000_000  # numbers that a search scans at most
 
 
 class Rounding:
@@ -31,7 +31,7 @@ class Rounding:
             side *= side[-1]
         change, best = np.empty(count), side.copy()
         value = np.full(2, float(flip_changes(a.indptr, a.indices, a.data, side, change)))
-        steps = min(STEPS * count, WORK // count)
+        steps = min(STEPS * count, SEARCH_WORK // count)
         tenure = min(spins.n // 4, 10 + spins.n // 100)
         flip_walk(
             a.indptr, a.indices, a.data, spins.n, side, change, best, np.zeros(count, np.int64), 0, steps, 0,

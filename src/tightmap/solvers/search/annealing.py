@@ -37,7 +37,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
-WORK = 3_000_000  # about so many proposals make one iteration
+ITERATION_WORK = 3_000_000  # about so many proposals make one iteration
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of changing one label
 GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
 COLD = 0.05  # last temperature of a cycle, relative to its first
@@ -161,10 +161,10 @@ class Annealing(Solver):
             state.best, state.best_energy = labels.copy(), value
 
     def step(self, state: State) -> Progress:
-        """An iteration is about WORK proposals, in slices of time: where these end changes nothing."""
+        """An iteration is about ITERATION_WORK proposals, in slices of time: where these end changes nothing."""
         graph = state.graph
         if state.chunk == 0:
-            state.chunk = max(1, min(state.left, WORK // len(graph.arrays.unary)))
+            state.chunk = max(1, min(state.left, ITERATION_WORK // len(graph.arrays.unary)))
         rate = COLD ** (1.0 / state.sweeps)
         before = state.chunk
         state.temperature, state.chunk, state.variable = metropolis(

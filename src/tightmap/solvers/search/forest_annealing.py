@@ -37,7 +37,7 @@ from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
-WORK = 3_000_000  # about so many entries are visited in one iteration
+ITERATION_WORK = 3_000_000  # about so many entries are visited in one iteration
 FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
 SETTLE = 6  # the descent at the end of a cycle stops after so many forests in a row without improvement
 
@@ -194,7 +194,7 @@ class ForestAnnealing(Solver):
     def step(self, state: State) -> Progress:
         graph = state.graph
         per_sweep = len(graph.arrays.unary) + 2 * len(graph.arrays.scope)
-        chunk = max(1, min(50, WORK // max(1, per_sweep)))
+        chunk = max(1, min(50, ITERATION_WORK // max(1, per_sweep)))
         total = self.sweeps or max(60, min(2000, 20 * graph.n, 40_000_000 // max(1, per_sweep)))
         improved = None
         if state.sweeps < total:

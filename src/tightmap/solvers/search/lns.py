@@ -43,7 +43,7 @@ from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
 POOL = 1 << 22  # most entries that the messages of one subgraph may have together
-WORK = 8_000_000  # a step ends after it has visited so many table entries
+STEP_WORK = 8_000_000  # a step ends after it has visited so many table entries
 PATIENCE = 150  # a cycle ends after so many trials in a row that did not improve the labelling at home
 HEATING = 60  # moves in which the noise cools down after home was heated
 ELITE = 8  # labellings that are kept for crossing
@@ -138,18 +138,18 @@ def trial(g, labels, hot, table, random, buffers):
     stir = _one_of((0.3, 1.0, 3.0, 10.0), random)
     heat = hot * 2.0 ** (1.0 - 6.0 * uniform(random))
     centre = int(uniform(random) * n)
-    settle = 1
+    quenches = 1
     work = 0
     if uniform(random) < 0.75:
-        settle = 3
+        quenches = 3
         work += move(g, labels, centre, size, most, limit, heat, spread, skip, far, stir, random, buffers)
-    for _ in range(settle):
+    for _ in range(quenches):
         work += move(g, labels, centre, wide, most, limit, TINY * hot, spread, skip, far, stir, random, buffers)
     return work
 
 
 @compiled
-def warm(g, labels, heat, hot, table, random, buffers):
+def anneal_region(g, labels, heat, hot, table, random, buffers):
     """A move over the largest region there is, under noise of amplitude heat; returns the work."""
     centre = int(uniform(random) * len(labels))
     most = _one_of((2, 4, 8, 16, MOST), random)
@@ -248,7 +248,7 @@ class LNS(Solver):
     def step(self, state: State) -> Progress:
         before = state.best_energy
         work = 0
-        while work < WORK and state.cycle < self.cycles and state.context.remaining() > 0:
+        while work < STEP_WORK and state.cycle < self.cycles and state.context.remaining() > 0:
             if state.heating > 0:
                 work += self._heat(state)
             else:
@@ -268,7 +268,7 @@ class LNS(Solver):
         heat = state.hot * 0.5 ** (1 + state.cycle // 2 % 4) * 0.02 ** (1.0 - state.heating / HEATING)
         args = (state.home, heat, state.hot, float(min(self.table, 4096)), state.random, state.buffers)
         state.heating -= 1
-        work = warm(state.graph.arrays, *args)
+        work = anneal_region(state.graph.arrays, *args)
         if state.heating == 0:
             state.low = state.energy = energy(state.graph, state.home)
         return int(work)

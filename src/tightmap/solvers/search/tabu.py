@@ -37,7 +37,7 @@ from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.spin_pool import SpinPool, suits
 
 ELITE = 12  # labellings that are kept for crossing
-WORK = 3_000_000  # about so many costs are scanned in one iteration
+ITERATION_WORK = 3_000_000  # about so many costs are scanned in one iteration
 
 
 @lean
@@ -173,10 +173,10 @@ class Tabu(Solver):
             seed,
             np.zeros(2),
         )
-        self._settle(state, labels)
+        self._walk_from(state, labels)
         return state
 
-    def _settle(self, state: State, labels: Labels) -> None:
+    def _walk_from(self, state: State, labels: Labels) -> None:
         """Let the walk go on from ``labels``, with costs computed afresh, so that rounding errors do not add up."""
         state.labels = labels.copy()
         initial_costs(state.graph.arrays, state.labels, state.cost)
@@ -195,7 +195,7 @@ class Tabu(Solver):
         value = energy(state.graph, labels)
         if value < state.champion_energy:
             state.champion, state.champion_energy = labels.copy(), value
-            self._settle(state, labels)
+            self._walk_from(state, labels)
 
     def step(self, state: State | SpinPool) -> Progress:
         if isinstance(state, SpinPool):
@@ -210,7 +210,7 @@ class Tabu(Solver):
         graph = state.graph
         tenure = self._tenure(graph)
         patience = self.patience or max(1000, 20 * graph.n)
-        steps = max(1, min(patience, WORK // max(1, len(graph.arrays.unary))))
+        steps = max(1, min(patience, ITERATION_WORK // max(1, len(graph.arrays.unary))))
         state.left = state.left or steps
         made, state.idle = walk(
             graph.arrays, state.labels, state.cost, state.best, state.tabu, state.clock,
@@ -246,7 +246,7 @@ class Tabu(Solver):
         else:
             a, b = rng.choice(len(state.elite), 2, replace=False)
             labels = np.where(rng.random(state.graph.n) < 0.5, state.elite[a][1], state.elite[b][1])
-        self._settle(state, labels.astype(np.int64))
+        self._walk_from(state, labels.astype(np.int64))
 
     def finish(self, state: State | SpinPool) -> Final:
         return Final(labels=state.champion)

@@ -19,8 +19,26 @@ Ints = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 
-# Store.number: places of the counters
-TOP, DONE, LEVEL, CHANGES, QUEUED, USED, LEARNT, CONFLICTS, RESTARTS, LEFT, WAITING, WORK, ROOM, CORE = range(14)
+# the scalars of the search: a record of whole numbers, which kernels and Python read and change by name
+COUNTERS = np.dtype(
+    [
+        ("trail_length", np.int64),
+        ("propagated", np.int64),  # literals of the trail whose consequences have been drawn
+        ("level", np.int64),  # decisions in force
+        ("changes", np.int64),  # entries of Store.changed in use
+        ("queued", np.int64),  # entries of Store.queue in use
+        ("arena_used", np.int64),  # entries of Store.arena in use
+        ("learnt", np.int64),  # clauses that came from failures
+        ("conflicts", np.int64),  # failures so far
+        ("restarts", np.int64),
+        ("until_restart", np.int64),  # failures before the search starts again from level 0
+        ("open_variables", np.int64),  # entries of Store.heap in use
+        ("work", np.int64),  # about a nanosecond each
+        ("learnt_limit", np.int64),  # learnt clauses, beyond which some are forgotten
+        ("core_length", np.int64),  # literals of Store.learnt that form a core
+    ],
+    align=True,
+)
 TABLE, VARIABLE, MASK, SUPPORT = range(4)  # columns of Rules.slot
 SLOT, WORD = 0, 1  # columns of Rules.table
 GONE, TAKEN = 0, 1  # columns of Rules.effect
@@ -57,7 +75,7 @@ class Rules(NamedTuple):
 class Store(NamedTuple):
     """All that changes."""
 
-    number: Ints  # the counters
+    count: np.recarray  # (1,) COUNTERS; count[0].level
     value: npt.NDArray[np.int8]  # (literals,) 1 true, -1 false, 0 open
     info: Ints  # (Booleans, 3) level, place on the trail, reason
     trail: Shorts  # (Booleans,) true literals
@@ -102,7 +120,7 @@ def sift_up(s, k):
 @lean
 def sift_down(s, k):
     heap, where, activity = s.heap, s.where, s.activity
-    size = s.number[WAITING]
+    size = s.count[0].open_variables
     i = heap[k]
     while 2 * k + 1 < size:
         d = 2 * k + 1
@@ -121,8 +139,8 @@ def sift_down(s, k):
 def push(s, i):
     """Variable i is open again."""
     if s.where[i] < 0:
-        k = s.number[WAITING]
-        s.number[WAITING] = k + 1
+        k = s.count[0].open_variables
+        s.count[0].open_variables = k + 1
         s.heap[k] = i
         sift_up(s, k)
 
@@ -132,8 +150,8 @@ def pop(s):
     """The most active variable, taken out of the heap, which is not empty."""
     i = s.heap[0]
     s.where[i] = -1
-    k = s.number[WAITING] - 1
-    s.number[WAITING] = k
+    k = s.count[0].open_variables - 1
+    s.count[0].open_variables = k
     if k > 0:
         s.heap[0] = s.heap[k]
         sift_down(s, 0)
@@ -143,16 +161,16 @@ def pop(s):
 @lean
 def believe(r, s, lit, reason):
     """Make an open literal true."""
-    c = s.number
+    c = s.count[0]
     b = lit >> 1
-    t = c[TOP]
+    t = c.trail_length
     s.value[lit] = 1
     s.value[lit ^ 1] = -1
-    s.info[b, AT] = c[LEVEL]
+    s.info[b, AT] = c.level
     s.info[b, PLACE] = t
     s.info[b, REASON] = reason
     s.trail[t] = lit
-    c[TOP] = t + 1
+    c.trail_length = t + 1
     i = r.owner[b]
     if r.effect[lit, GONE] >= 0:
         s.size[i] -= 1
@@ -163,22 +181,22 @@ def believe(r, s, lit, reason):
 @lean
 def open_level(s):
     """Begin a level for the next decision."""
-    c = s.number
-    c[LEVEL] += 1
-    s.mark[c[LEVEL], 0] = c[TOP]
-    s.mark[c[LEVEL], 1] = c[CHANGES]
+    c = s.count[0]
+    c.level += 1
+    s.mark[c.level, 0] = c.trail_length
+    s.mark[c.level, 1] = c.changes
 
 
 @lean
 def undo(r, s, level):
     """Back to where a level had been propagated."""
-    c = s.number
-    if level >= c[LEVEL]:
+    c = s.count[0]
+    if level >= c.level:
         return
-    for k in range(c[QUEUED]):
+    for k in range(c.queued):
         s.waiting[s.queue[k]] = 0
-    c[QUEUED] = 0
-    for t in range(c[TOP] - 1, s.mark[level + 1, 0] - 1, -1):
+    c.queued = 0
+    for t in range(c.trail_length - 1, s.mark[level + 1, 0] - 1, -1):
         lit = s.trail[t]
         s.value[lit] = 0
         s.value[lit ^ 1] = 0
@@ -189,8 +207,8 @@ def undo(r, s, level):
             s.phase[i] = r.effect[lit, TAKEN]
             s.taken[i] = -1
             push(s, i)
-    for t in range(c[CHANGES] - 1, s.mark[level + 1, 1] - 1, -1):
+    for t in range(c.changes - 1, s.mark[level + 1, 1] - 1, -1):
         s.words[s.changed[t]] = s.before[t]
-    c[TOP] = c[DONE] = s.mark[level + 1, 0]
-    c[CHANGES] = s.mark[level + 1, 1]
-    c[LEVEL] = level
+    c.trail_length = c.propagated = s.mark[level + 1, 0]
+    c.changes = s.mark[level + 1, 1]
+    c.level = level

@@ -109,10 +109,10 @@ def _ahead_of_linear(net, p, a, cards, m, start, unary, settled):
     return True
 
 
-FEW = 0.1  # share of settled variables below which nothing is gained
+WORTHWHILE = 0.1  # share of settled variables below which nothing is gained
 
 
-def settle(model: PairModel) -> PairModel:
+def without_settled_variables(model: PairModel) -> PairModel:
     """The model with settled variables as dead nodes, or itself when there are few of them."""
     nodes = model.nodes
     weight, unary = model.edges.weight.copy(), model.unary.copy()
@@ -121,7 +121,7 @@ def settle(model: PairModel) -> PairModel:
     start = np.cumsum(model.cards, dtype=np.int64) - model.cards
     queue, queued = np.empty(nodes, np.int32), np.zeros(nodes, np.uint8)
     found = _settle(model.net, model.cards, edges, start, unary, settled, queue, queued)
-    if found < FEW * len(model.node):
+    if found < WORTHWHILE * len(model.node):
         return model
     cards = np.where(settled >= 0, np.int32(0), model.cards)
     return replace(model, edges=edges, cards=cards, unary=unary, settled=settled)

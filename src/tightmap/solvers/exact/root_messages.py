@@ -8,12 +8,12 @@ costs as they then are.  Its bound is that of a good dual of the linear relaxati
 from __future__ import annotations
 
 from tightmap.runtime.compiled import lean
-from tightmap.solvers.exact.store import ARCS, BACK, HUGE, NEAR, OFF, ROW, SHIFT, TO, WORK, put, settle
-from tightmap.solvers.exact.wide import living_tuples, project
+from tightmap.solvers.exact.trailed_costs import ARCS, BACK, HUGE, NEAR, OFF, ROW, SHIFT, TO, node_consistency, put
+from tightmap.solvers.exact.wide_functions import living_tuples, project
 
 
 @lean
-def spread(net, s, forward):
+def message_pass(net, s, forward):
     """One pass: each variable gathers all that its functions can give, keeps the minimum in c0 and lends equal shares
     to the functions that lead on.  False when c0 reaches the upper bound.
     """
@@ -46,7 +46,7 @@ def spread(net, s, forward):
                 if low > 0:
                     put(s, mine + x, value[mine + x] + low)
                     put(s, 1 + oi + x, value[1 + oi + x] + low)
-            s.number[WORK] += ni * nj + 2
+            s.count[0].work += ni * nj + 2
         for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
             f, p = net.near[q, 0], net.near[q, 1]
             if living_tuples(net, s, f) > 0:
@@ -54,7 +54,7 @@ def spread(net, s, forward):
                 ahead += p != (width - 1 if forward else 0)
                 behind += p != (0 if forward else width - 1)
                 project(net, s, f, p)
-        if not settle(net, s, i):
+        if not node_consistency(net, s, i):
             return False
         share = max(1, ahead, behind)
         for k in range(value[sizes + i]):

@@ -1,4 +1,4 @@
-"""The costs that the exact search works on, and the trail along which every change is undone.
+"""The costs that the exact search moves about, and the trail along which every change is undone.
 
 Tables are never touched.  A function keeps one shift per position and label (cost = table - shifts), and what varies
 lives in one array of numbers, so that undoing a decision is a walk back along one trail.  Few, wide arrays: each one
@@ -16,14 +16,48 @@ from tightmap.runtime.compiled import compiled, lean
 
 Ints = npt.NDArray[np.int64]
 
-# State.number: places of the counters
-LEVEL, TOP, UPPER, WORK, CULPRIT, LAST, NODES, BACKTRACKS, SOLUTIONS, USED, OPEN, LIMIT, REPLAYED, GRAIN = range(14)
-OFF, ARCS, NEAR = 0, 1, 2  # columns of Net.node
-TO, ROW, SHIFT, BACK, PAIR = 0, 1, 2, 3, 4  # columns of Net.arc
-ARC, DIRECTED, EXIST, RAISED, LOOSE = 0, 1, 2, 3, 4  # rows of State.flag
-GOOD, BEST, TRIAL = 0, 1, 2  # rows of State.pick
+# the scalars of the search: a record of whole numbers, which kernels and Python read and change by name
+COUNTERS = np.dtype(
+    [
+        ("level", np.int64),  # of the present decision; numbers of older levels are noted before they change
+        ("trail_length", np.int64),
+        ("upper", np.int64),  # only labellings below this cost are looked for
+        ("work", np.int64),  # entries of tables looked at
+        ("culprit", np.int64),  # the function that last moved cost, to be blamed for a conflict; -1 for none
+        ("last_conflict", np.int64),  # the variable of the last decision that failed; -1 for none
+        ("nodes", np.int64),
+        ("backtracks", np.int64),
+        ("solutions", np.int64),  # better labellings found
+        ("decisions", np.int64),  # rows of Tree.decision in use
+        ("open_nodes", np.int64),  # rows of Tree.heap in use
+        ("burst_limit", np.int64),  # backtracks of the next burst
+        ("replayed", np.int64),  # decisions made again at the beginning of a burst
+        ("grain", np.int64),  # the least by which a labelling has to be cheaper
+    ],
+    align=True,
+)
+# columns of Net.node: where what belongs to a variable starts
+OFF = 0  # its labels
+ARCS = 1  # the arcs that leave it
+NEAR = 2  # its wide functions, in Net.near
+# columns of Net.arc
+TO = 0  # the variable at the other end
+ROW = 1  # start of the table, one row per own label
+SHIFT = 2  # start of the shifts of the own labels, in SearchState.value
+BACK = 3  # the arc in the other direction
+PAIR = 4  # the function that both belong to
+# rows of SearchState.flag: what has to be done for a variable
+ARC = 0  # its neighbours look for supports: labels of it are gone
+DIRECTED = 1  # full supports of the variables before it
+EXIST = 2  # a label with existential support
+RAISED = 3  # it and the neighbours after it are asked for existential supports
+LOOSE = 4  # node consistency
+# rows of SearchState.pick: a label per variable
+GOOD = 0  # had existential support when last asked
+BEST = 1  # of the best labelling, or -1
+TRIAL = 2  # of the labelling at hand
 ROUNDS = 100  # most rounds of one propagation; it may stop anywhere, because every state on the way is sound
-WIDE = 20_000  # a function of three or more variables is left alone while more tuples of its labels are alive
+MOST_TUPLES = 20_000  # a function of three or more variables is left alone while more tuples of its labels are alive
 HUGE = np.int64(1) << 62  # larger than every cost
 
 
@@ -39,13 +73,13 @@ class Net(NamedTuple):
     tables: Ints
 
 
-class State(NamedTuple):
+class SearchState(NamedTuple):
     """All that changes.  ``value`` holds c0, then the unaries, then the sizes of the domains, then the shifts."""
 
     value: Ints
     stamp: Ints  # level at which a number was last noted on the trail
     trail: Ints  # (., 2) place and old number
-    number: Ints  # the counters
+    count: np.recarray  # (1,) COUNTERS; count[0].level
     domain: npt.NDArray[np.int32]  # (2, labels): living labels of a variable first; where a label stands
     flag: npt.NDArray[np.uint8]  # (5, n) which consistencies of a variable have to be looked at again
     support: npt.NDArray[np.int32]  # per shift of an arc: the partner that had cost 0
@@ -57,22 +91,22 @@ class State(NamedTuple):
 @lean
 def put(s, k, v):
     """Change one number, noting the old one once per level."""
-    if s.stamp[k] != s.number[LEVEL]:
-        t = s.number[TOP]
+    if s.stamp[k] != s.count[0].level:
+        t = s.count[0].trail_length
         s.trail[t, 0] = k
         s.trail[t, 1] = s.value[k]
-        s.number[TOP] = t + 1
-        s.stamp[k] = s.number[LEVEL]
+        s.count[0].trail_length = t + 1
+        s.stamp[k] = s.count[0].level
     s.value[k] = v
 
 
 @lean
 def undo(s, mark):
     """Back to where the trail was ``mark`` long; a new level begins."""
-    for t in range(s.number[TOP] - 1, mark - 1, -1):
+    for t in range(s.count[0].trail_length - 1, mark - 1, -1):
         s.value[s.trail[t, 0]] = s.trail[t, 1]
-    s.number[TOP] = mark
-    s.number[LEVEL] += 1
+    s.count[0].trail_length = mark
+    s.count[0].level += 1
     for k in range(s.flag.shape[0]):
         for i in range(s.flag.shape[1]):
             s.flag[k, i] = 0
@@ -105,8 +139,8 @@ def drop(net, s, i, x):
 
 
 @compiled
-def settle(net, s, i):
-    """Node consistency of variable i; False when nothing is left of it or c0 reaches the upper bound."""
+def node_consistency(net, s, i):
+    """Move the least cost of variable i to c0, drop labels that cost too much; False: nothing is left below upper."""
     o = net.node[i, OFF]
     value = s.value
     size = value[1 + len(net.unary) + i]
@@ -125,7 +159,7 @@ def settle(net, s, i):
             x = 1 + o + s.domain[0, o + k]
             put(s, x, value[x] - low)
         high -= low
-    room = s.number[UPPER] - value[0]
+    room = s.count[0].upper - value[0]
     if room <= 0:
         return False
     if high >= room:

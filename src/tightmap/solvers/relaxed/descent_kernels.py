@@ -146,7 +146,7 @@ def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rul
 
 
 @lean
-def settle(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
+def take_step(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
     """Take the pending step without choosing a new direction."""
     n = len(g.cards)
     for b in range(first_block, last_block):

@@ -1,11 +1,11 @@
-"""Functions of three or more variables in the exact search: projection to a variable, and directed extension."""
+"""Wide functions of the exact search, those of three or more variables: projection and directed extension."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tightmap.runtime.compiled import lean
-from tightmap.solvers.exact.store import CULPRIT, HUGE, OFF, WIDE, WORK, put, raised
+from tightmap.solvers.exact.trailed_costs import HUGE, MOST_TUPLES, OFF, put, raised
 
 
 @lean
@@ -14,7 +14,7 @@ def living_tuples(net, s, f):
     total = 1
     for q in range(net.wide[f, 0], net.wide[f + 1, 0]):
         total *= s.value[1 + len(net.unary) + net.slot[q, 0]]
-        if total > WIDE:
+        if total > MOST_TUPLES:
             return 0
     return total
 
@@ -63,7 +63,7 @@ def project(net, s, f, position):
                 going = True
                 break
             turn[p] = 0
-    s.number[WORK] += work
+    s.count[0].work += work
     gained = False
     for h in range(ni):
         x = domain[oi + h]
@@ -114,5 +114,5 @@ def gather(net, s, f, extend):
         else:
             total = before[p] + 1
         if total > before[p]:  # the variable has gained; getting back what it had extended is no change
-            s.number[CULPRIT] = len(net.arc) // 2 + f
+            s.count[0].culprit = len(net.arc) // 2 + f
             raised(s, i)
