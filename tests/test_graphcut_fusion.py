@@ -172,3 +172,32 @@ def test_fusion_solver_descends(seed):
     energies = [row["energy"] for row in result.trace]
     assert all(a >= b for a, b in pairwise(energies))
     assert result.energy <= model.energy(start)
+
+
+def test_fusion_goes_on_from_a_better_labelling_and_keeps_what_was_better_in_its_own(monkeypatch):
+    """Two independent halves: its own labelling is best in one of them, the better one that it is given in the other.
+
+    One fusion is enough, which no constant labelling would be.
+    """
+    from tightmap.moves.context import Context
+    from tightmap.solvers.base import Init
+    from tightmap.solvers.cuts import fusion
+
+    monkeypatch.setattr(fusion, "STEP_SECONDS", -1.0)
+
+    costs = np.ones((6, 3))
+    costs[[0, 1, 2, 3, 4, 5], [0, 1, 2, 2, 1, 0]] = 0.0  # no constant proposal is good anywhere else
+    model = tm.Model([3] * 6)
+    model.add_unaries(costs)
+    model.add_factors([[0, 1, 2], [3, 4, 5]], np.zeros((3, 3, 3)))
+    graph = model.graph()
+    best = np.array([0, 1, 2, 2, 1, 0])
+    own, given = np.array([0, 1, 2, 0, 0, 1]), np.array([0, 2, 1, 2, 1, 0])
+    solver = fusion.Fusion()
+    state = solver.start(graph, Init(labels=own), Context())
+    solver.adopt(state, given)
+    assert state.energy == energy(graph, given)
+    solver.step(state)
+    np.testing.assert_array_equal(state.labels, best)
+    solver.adopt(state, own)  # worse: nothing changes
+    assert state.left is None

@@ -88,7 +88,7 @@ def plan(graph: Graph) -> list[Phase]:
             Phase("srmp", "higher-order factors: bound and labelling", 4.0 if image else 2.0, max_iterations=500)
         )
         if image:
-            phases.append(Phase("fusion", "moves between whole labellings", 4.0))
+            phases.append(Phase("fusion", "moves between whole labellings", 4.0, again=True))
     if labels <= EXACT and graph.m <= FACTORS:
         if narrow(graph, *NARROW):
             phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
@@ -120,7 +120,7 @@ def plan(graph: Graph) -> list[Phase]:
         search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise and labels <= ANNEAL:
-        phases.append(Phase("fusion", "moves between whole labellings", 1.0))
+        phases.append(Phase("fusion", "moves between whole labellings", 1.0, again=True))
     weight = 2.0 if pairwise and labels > ANNEAL else 1.0
     phases.append(Phase("admm", "the nonconvex relaxation", weight, search=True))
     return phases

@@ -46,6 +46,7 @@ class State:
     position: int = 0
     quiet: int = 0  # proposals in a row that brought nothing
     taken: int = 0  # proposals that lowered the energy
+    left: Labels | None = None  # the labelling that was left for a better one of another method: the next proposal
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,19 @@ class Fusion(Solver):
             return np.clip(state.labels + (1 if number == labels else -1), 0, cards - 1)
         return local_minimum(state.graph, state.rng.integers(0, cards), state.context, 3)
 
+    def adopt(self, state: State, labels: Labels) -> None:
+        """Go on from a better labelling, and take what is better in the present one over to it."""
+        value = energy(state.graph, labels)
+        if value < state.energy:
+            state.left, state.labels, state.energy, state.quiet = state.labels, labels.copy(), value, 0
+
     def step(self, state: State) -> Progress:
         begin = time.perf_counter()
         rng = state.rng if self.settle else None
         while True:
-            proposal = self._proposal(state, state.position)
+            crossing = state.left is not None
+            proposal = self._proposal(state, state.position) if state.left is None else state.left
+            state.left = None
             labels = fuse_proposal(state.graph, state.labels, proposal, self.reduction, rng)
             value = energy(state.graph, labels)
             if value < state.energy:
@@ -104,9 +113,10 @@ class Fusion(Solver):
                 state.taken += 1
             else:
                 state.quiet += 1
-            state.position = (state.position + 1) % state.proposals
+            if not crossing:
+                state.position = (state.position + 1) % state.proposals
             done = state.quiet >= state.proposals
-            swept = state.position == 0
+            swept = state.position == 0 and not crossing
             if done or swept or time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 return Progress(labels=state.labels, done=done, iterations=int(swept or done))
 
