@@ -2,13 +2,15 @@
 
     next turn <- argmax over the methods of credit_r
     after every turn of t seconds:   credit_r <- credit_r + t weight_r for all that wait,   less t for whom it was
-    weight_r = FLOOR plan_r + (1 - FLOOR) (E_r + B_r) / 2,      the sums of plan, E and B over the methods are 1
+    weight_r = FLOOR plan_r + (1 - FLOOR) (p E_r + (1 - p) B_r),     the sums of plan, E and B over the methods are 1
 
     E_r   proportional to how fast the method lowered the best energy in the turns of the last WINDOW of the limit, or
           half of the time so far if that is less; where nobody did, E = plan, methods that make bounds counting less
     B_r   the same for raising the best bound; where nobody did, B = plan of those that make bounds.  A search whose own
           bound is behind the best one may still end with the proof: when it keeps closing CLOSED of its own gap in a
           turn, at a pace that would overtake the best bound before the end, it counts as much as the fastest
+
+    p     1/2; 1/4 while bounds rise and nobody lowers the energy, 3/4 the other way round
 
 So half of the time goes to those who lower the energy now, half to those who raise the bound now: whoever found the
 best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
@@ -35,7 +37,7 @@ WINDOW = 0.3  # part of the time limit: what happened longer ago is no merit
 HANDICAP = 0.001  # each place in the plan starts so much of the time limit behind the one before it
 CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
 ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
-FLOOR = 0.25  # part of the time that is shared by the plan alone
+FLOOR = 0.2  # part of the time that is shared by the plan alone
 NOISE = 1e-9  # part of the energy: a smaller change is rounding
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
 
@@ -155,10 +157,11 @@ class Scheduler:
             raising.append(sum(turn.raised for turn in share.turns) / spent if spent else 0.0)
         fastest = max(raising)
         raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
+        part = 0.5 + 0.25 * ((max(lowering) > 0.0) - (max(raising) > 0.0))
         energy = _parts(lowering) or _parts([r.plan * (ASIDE if r.bounds else 1.0) for r in self.shares])
         bound = _parts(raising) or _parts([r.plan * r.bounds for r in self.shares]) or energy
         for share, e, b in zip(self.shares, energy, bound, strict=True):
-            share.weight = FLOOR * share.plan + (1.0 - FLOOR) * (e + b) / 2.0
+            share.weight = FLOOR * share.plan + (1.0 - FLOOR) * (part * e + (1.0 - part) * b)
 
 
 def _parts(rates: list[float]) -> list[float]:
