@@ -8,8 +8,10 @@ above the largest energy a feasible labelling can have therefore proves that the
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.canonical.recognise import Sums
 from tightmap.factors.kinds import PAIRS, row_of
@@ -53,23 +55,25 @@ def assemble(
     constant = 2.0 * big if sums.infeasible else 0.0
 
     params, ints, params_hard, columns = _concatenate(pieces, big)
-    m = len(columns["kind"])
-    order = _factor_order(columns, m)
-    scope_start, scope = _scopes(pieces, columns, order)
+    order = _factor_order(pieces)
+    scope_start, scope = _scopes(pieces, order)
     adj_start, adj_factor, adj_pos = _adjacency(scope_start, scope, len(cards))
-    if not _is_identity(order):
-        columns = {name: columns[name][order] for name in ("kind", "weight", "param", "iparam")}
+    if order is None:
+        columns = columns._replace(weight=columns.weight.copy())  # no array of the model's
+    else:
+        kind, weight, param, iparam = columns
+        columns = Columns(_taken(kind, order), weight[order], _taken(param, order), _taken(iparam, order))
     pairs = all(piece.arity <= 2 and piece.kind in PAIRS for piece in pieces)
     arrays = (PairArrays if pairs else Arrays)(
         cards=cards.astype(np.int32),
         offset=offset,
         unary=unary,
-        kind=columns["kind"].astype(np.uint8),
+        kind=columns.kind,
         scope_start=scope_start,
         scope=scope,
-        weight=columns["weight"],
-        param=columns["param"],
-        iparam=columns["iparam"],
+        weight=columns.weight,
+        param=columns.param,
+        iparam=columns.iparam,
         params=params,
         ints=ints,
         adj_start=adj_start,
@@ -205,13 +209,20 @@ def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
     return 0.0 if math.isinf(total) else total
 
 
-def _concatenate(
-    pieces: list[Piece], big: float
-) -> tuple[FloatArray, IntArray, np.ndarray | None, dict[str, np.ndarray]]:
+class Columns(NamedTuple):
+    """One entry per factor."""
+
+    kind: npt.NDArray[np.uint8]
+    weight: FloatArray
+    param: IntArray
+    iparam: IntArray
+
+
+def _concatenate(pieces: list[Piece], big: float) -> tuple[FloatArray, IntArray, np.ndarray | None, Columns]:
     params: list[FloatArray] = []
     ints: list[IntArray] = []
     hard: list[np.ndarray] = []
-    columns: dict[str, list[np.ndarray]] = {"kind": [], "weight": [], "param": [], "iparam": [], "row": []}
+    columns: list[Columns] = []
     at, iat = 0, 0
     for piece in pieces:
         tables, own_ints = piece.tables, piece.ints
@@ -228,66 +239,78 @@ def _concatenate(
         params.append(tables.reshape(-1))
         hard.append(mask.reshape(-1))
         ints.append(own_ints.reshape(-1))
-        columns["kind"].append(np.full(len(piece.scopes), int(piece.kind)))
-        columns["weight"].append(piece.weights)
-        columns["param"].append(at + piece.table * tables.shape[1])
-        columns["iparam"].append(iat + piece.table * own_ints.shape[1])
-        columns["row"].append(np.arange(len(piece.scopes)))
+        kind = np.full(len(piece.scopes), int(piece.kind), dtype=np.uint8)
+        place, iplace = (_places(piece, start, width) for start, width in ((at, tables), (iat, own_ints)))
+        columns.append(Columns(kind, piece.weights, place, iplace))
         at += tables.size
         iat += own_ints.size
-    types = {"kind": np.int64, "weight": np.float64, "param": np.int64, "iparam": np.int64}
-    joined = {
-        name: np.concatenate(parts).astype(types.get(name, np.int64), copy=False)
-        if parts
-        else np.zeros(0, types.get(name, np.int64))
-        for name, parts in columns.items()
-    }
+    joined = columns[0] if len(columns) == 1 else _joined(columns)
     flat = np.concatenate(params) if params else np.zeros(0)
     mask_flat = np.concatenate(hard) if hard else None
     # Numba reads these even when no factor uses them: never of length zero
     flat = flat if len(flat) else np.zeros(1)
     flat_ints = np.concatenate(ints) if ints else np.zeros(0, dtype=np.int64)
     flat_ints = flat_ints if len(flat_ints) else np.zeros(1, dtype=np.int64)
-    joined["first"] = np.concatenate([p.scopes[:, 0] for p in pieces]) if pieces else np.zeros(0, dtype=np.int64)
-    joined["second"] = np.concatenate([p.scopes[:, 1] for p in pieces]) if pieces else np.zeros(0, dtype=np.int64)
-    joined["arity"] = np.concatenate([np.full(len(p.scopes), p.arity) for p in pieces]) if pieces else np.zeros(0, int)
     return flat, flat_ints, mask_flat, joined
 
 
-def _factor_order(columns: dict[str, np.ndarray], m: int) -> IntArray:
-    if m == 0:
-        return np.zeros(0, dtype=np.int64)
-    group = columns["arity"] * 16 + columns["kind"]
-    first, second, row = columns["first"], columns["second"], columns["row"]
-    if (group == group[0]).all() and (first[1:] >= first[:-1]).all():  # mostly they come sorted
-        tie = (second[1:] > second[:-1]) | ((second[1:] == second[:-1]) & (row[1:] > row[:-1]))
-        if ((first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & tie)).all():
-            return np.arange(m)
-    return np.lexsort((row, second, first, group))
+def _places(piece: Piece, start: int, rows: np.ndarray) -> IntArray:
+    """Where the row of every factor begins in a list in which these rows begin at ``start``."""
+    if len(rows) > 1 and rows.shape[1]:
+        return start + piece.table * rows.shape[1]
+    # one row for all: on large grids pages of zeros that nobody writes to take no memory
+    return np.full(len(piece.scopes), start) if start else np.zeros(len(piece.scopes), dtype=np.int64)
 
 
-def _is_identity(order: IntArray) -> bool:
-    """Is this permutation the identity?"""
-    return bool((order[1:] > order[:-1]).all())
+def _joined(columns: list[Columns]) -> Columns:
+    if not columns:
+        return Columns(np.zeros(0, np.uint8), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return Columns(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
 
 
-def _scopes(pieces: list[Piece], columns: dict[str, np.ndarray], order: IntArray) -> tuple[IntArray, np.ndarray]:
+def _taken(column: npt.NDArray[Any], order: IntArray) -> npt.NDArray[Any]:
+    """column[order]; on large grids most columns are the same everywhere, as a glance at some entries suggests."""
+    same = (column[:: max(1, len(column) // 64)] == column[0]).all() and (column == column[0]).all()
+    return column if same else column[order]
+
+
+def _factor_order(pieces: list[Piece]) -> IntArray | None:
+    """Factors by arity, kind and their first two variables, as they came where these are the same; None: in order."""
+    if len(pieces) == 1:
+        first, second = pieces[0].scopes[:, 0], pieces[0].scopes[:, 1]
+        falls = first[1:] < first[:-1]
+        if not falls.any() and not ((first[1:] == first[:-1]) & (second[1:] < second[:-1])).any():
+            return None
+        if first.max() < 1 << 31 and second.max() < 1 << 31:
+            key = first << 31
+            key |= second
+            return np.argsort(key, kind="stable")  # the rows and columns of a grid are two runs, which is quick
+        return np.lexsort((second, first))
+    if not pieces:
+        return None
+    first = np.concatenate([piece.scopes[:, 0] for piece in pieces])
+    second = np.concatenate([piece.scopes[:, 1] for piece in pieces])
+    group = np.repeat([piece.arity * 16 + int(piece.kind) for piece in pieces], [len(piece.scopes) for piece in pieces])
+    order = np.lexsort((second, first, group))
+    return None if bool((order[1:] > order[:-1]).all()) else order
+
+
+def _scopes(pieces: list[Piece], order: IntArray | None) -> tuple[IntArray, npt.NDArray[np.int32]]:
     """Pieces are sorted by arity, and the order keeps arities apart: permute within each arity."""
-    sorted_already = _is_identity(order)
-    arity = columns["arity"] if sorted_already else columns["arity"][order]
-    scope_start = np.concatenate(([0], np.cumsum(arity))).astype(np.int64)
-    parts: list[np.ndarray] = []
-    start = 0
+    starts, parts = [np.zeros(1, dtype=np.int64)], []
+    begin, end = 0, 0
     for k in sorted({p.arity for p in pieces}):
         same = [p.scopes.astype(np.int32) for p in pieces if p.arity == k]
         rows = same[0] if len(same) == 1 else np.concatenate(same)
-        if not sorted_already:
-            rows = rows[order[start : start + len(rows)] - start]
+        if order is not None:
+            rows = rows[order[begin : begin + len(rows)] - begin if begin else order[: len(rows)]]
         parts.append(rows.reshape(-1))
-        start += len(rows)
-    if len(parts) == 1:
-        return scope_start, parts[0]
-    return scope_start, np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+        starts.append(np.arange(end + k, end + k * len(rows) + 1, k))
+        begin += len(rows)
+        end += k * len(rows)
+    if not parts:
+        return starts[0], np.zeros(0, dtype=np.int32)
+    return np.concatenate(starts), parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @lean
@@ -301,9 +324,18 @@ def _list_factors(scope_start, scope, fill, factor, position):
             position[a] = s - scope_start[f]
 
 
-def _adjacency(scope_start: IntArray, scope: np.ndarray, n: int) -> tuple[IntArray, np.ndarray, np.ndarray]:
-    counts = np.bincount(scope, minlength=n) if len(scope) else np.zeros(n, dtype=np.int64)
-    adj_start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+@lean
+def _count(scope, start):
+    """start[i + 1] = how often the variables up to i occur (start is zero before)."""
+    for s in range(len(scope)):
+        start[scope[s] + 1] += 1
+    for i in range(1, len(start)):
+        start[i] += start[i - 1]
+
+
+def _adjacency(scope_start: IntArray, scope: npt.NDArray[np.int32], n: int) -> tuple[IntArray, np.ndarray, np.ndarray]:
+    adj_start = np.zeros(n + 1, dtype=np.int64)
+    _count(scope, adj_start)
     factor, position = np.empty(len(scope), np.int32), np.empty(len(scope), np.int8)
     _list_factors(scope_start, scope, adj_start[:-1].copy(), factor, position)
     return adj_start, factor, position

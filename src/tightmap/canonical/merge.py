@@ -20,9 +20,10 @@ def scope_keys(scopes: IntArray, n: int) -> IntArray:
     """(m,) numbers that are equal exactly for equal scopes."""
     k = scopes.shape[1]
     if n == 0 or k * np.log2(max(n, 2)) < 62:
-        key = np.zeros(len(scopes), dtype=np.int64)
-        for p in range(k):
-            key = key * n + scopes[:, p]
+        key = scopes[:, 0].astype(np.int64)
+        for p in range(1, k):  # in place: there may be many
+            key *= n
+            key += scopes[:, p]
         return key
     _, inverse = np.unique(scopes, axis=0, return_inverse=True)
     return inverse.reshape(-1).astype(np.int64)
@@ -53,8 +54,8 @@ def _sum_potts(pieces: list[Piece], n: int) -> list[Piece]:
     potts = [p for p in pieces if p.kind == Kind.POTTS]
     if not potts:
         return pieces
-    scopes = np.concatenate([p.scopes for p in potts])
-    weights = np.concatenate([p.weights for p in potts])
+    scopes = potts[0].scopes if len(potts) == 1 else np.concatenate([p.scopes for p in potts])
+    weights = potts[0].weights if len(potts) == 1 else np.concatenate([p.weights for p in potts])
     keys = scope_keys(scopes, n)
     if has_repeats(keys):
         keys, first, inverse = np.unique(keys, return_index=True, return_inverse=True)

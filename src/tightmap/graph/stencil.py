@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.graph import Graph, Kind
+from tightmap.runtime.compiled import lean
 
 _TRANSLATION_INVARIANT = (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
 
@@ -54,17 +55,17 @@ def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4)
         limit = float(limits[0])
         if (limits != limit).any():
             return None
-    edges = graph.edges.astype(np.int64)
-    steps = edges[:, 1] - edges[:, 0]
-    distinct = np.unique(steps)
-    if len(distinct) > max_displacements:
+    distinct = np.zeros(max_displacements, dtype=np.int64)
+    count = _collect_steps(a.scope, distinct)
+    if count < 0:
         return None
-    found = _shape(graph, edges[:, 0], steps, distinct, max_radius)
+    distinct = np.sort(distinct[:count])
+    found = _shape(graph, distinct, max_radius)
     if found is None:
         return None
     height, width, displacements = found
     weights = np.zeros((len(distinct), graph.n))
-    weights[np.searchsorted(distinct, steps), edges[:, 0]] = a.weight
+    _place_weights(a.scope, a.weight, distinct, weights)
     labels = int(a.cards[0])
     difference = np.arange(labels, dtype=np.float64)
     if kind == Kind.POTTS:
@@ -74,12 +75,57 @@ def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4)
     return Stencil(height, width, labels, kind, displacements, weights.reshape(-1, height, width), profile)
 
 
+@lean
+def _place(distinct, step, guess):
+    """Where a step is in the list, looked for from the last place on: neighbouring edges mostly take turns."""
+    k = len(distinct)
+    for q in range(k):
+        at = (guess + q) % k
+        if distinct[at] == step:
+            return at
+    return -1
+
+
+@lean
+def _collect_steps(scope, distinct):
+    """Write the differences between the ends of all edges to ``distinct``; how many, or -1: more than fit."""
+    count = 0
+    at = 0
+    for e in range(len(scope) // 2):
+        step = np.int64(scope[2 * e + 1]) - scope[2 * e]
+        place = _place(distinct[:count], step, at) if count else -1
+        if place < 0:
+            if count == len(distinct):
+                return -1
+            distinct[count] = step
+            place = count
+            count += 1
+        at = place
+    return count
+
+
+@lean
+def _stays_inside(scope, distinct, right, width):
+    """No edge leaves the grid by its sides when a step moves so many columns to the right."""
+    at = 0
+    for e in range(len(scope) // 2):
+        at = _place(distinct, np.int64(scope[2 * e + 1]) - scope[2 * e], at)
+        column = scope[2 * e] % width + right[at]
+        if column < 0 or column >= width:
+            return False
+    return True
+
+
+@lean
+def _place_weights(scope, weight, distinct, weights):
+    at = 0
+    for e in range(len(weight)):
+        at = _place(distinct, np.int64(scope[2 * e + 1]) - scope[2 * e], at)
+        weights[at, scope[2 * e]] = weight[e]
+
+
 def _shape(
-    graph: Graph,
-    first: npt.NDArray[np.int64],
-    steps: npt.NDArray[np.int64],
-    distinct: npt.NDArray[np.int64],
-    max_radius: int,
+    graph: Graph, distinct: npt.NDArray[np.int64], max_radius: int
 ) -> tuple[int, int, npt.NDArray[np.int64]] | None:
     """Height, width and displacements, for the first width under which no edge leaves the grid."""
     n = graph.n
@@ -93,8 +139,7 @@ def _shape(
         right = distinct - down * width
         if max(down.max(), np.abs(right).max()) > max_radius:
             continue
-        column = first % width + right[np.searchsorted(distinct, steps)]
-        if column.min() >= 0 and column.max() < width:
+        if _stays_inside(graph.arrays.scope, distinct, right, width):
             return n // width, width, np.stack([down, right], axis=1)
     return None
 
