@@ -1,4 +1,4 @@
-"""Quadratisation, roof duality and fusion against enumeration; persistency of the presolve functions."""
+"""Quadratisation, roof duality and fusion against enumeration."""
 
 from __future__ import annotations
 

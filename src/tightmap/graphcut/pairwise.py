@@ -55,9 +55,7 @@ class PairModel:
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
-    settled: npt.NDArray[np.int32] | None = (
-        None  # (nodes,) label where no cut is needed, else -1 (settled_variables.py)
-    )
+    settled: npt.NDArray[np.int32] | None = None  # (nodes,) label where no cut is needed, or -1; settled_variables.py
 
     @property
     def nodes(self) -> int:

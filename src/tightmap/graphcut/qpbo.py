@@ -13,6 +13,8 @@ Coefficients are rounded to integers times a power of two, so that the flow is e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -57,8 +59,11 @@ def _merge(n, first, second, weight, out_first, out_second, out_weight):
     return count
 
 
-class QPBO:
-    """Roof duality of one function; ``solve`` first, then ``labels``, ``bound`` and ``improve``."""
+class _BooleanFunction(ABC):
+    """constant + sum_i linear_i b_i + sum_e weight_e b_first(e) b_second(e), in whole multiples of 1 / scale."""
+
+    flow: Flow
+    negative_sum: int  # what the function is where every negative term is taken
 
     def __init__(
         self,
@@ -68,10 +73,42 @@ class QPBO:
         weight: npt.NDArray[np.float64],
         constant: float = 0.0,
     ) -> None:
-        n = len(linear)
+        self.n = len(linear)
+        self.constant = constant
+        self.bound = -np.inf
         self.scale, self.error = _unit(linear, weight)
-        a = np.rint(linear * self.scale).astype(np.int64)
-        q = np.rint(weight * self.scale).astype(np.int64)
+        self._build(linear, first, second, weight)
+
+    @abstractmethod
+    def _build(
+        self,
+        linear: npt.NDArray[np.float64],
+        first: npt.NDArray[np.integer],
+        second: npt.NDArray[np.integer],
+        weight: npt.NDArray[np.float64],
+    ) -> None:
+        """Make the flow network."""
+
+    @abstractmethod
+    def solve(self) -> npt.NDArray[np.int8]:
+        """Labels by a minimum cut; sets ``bound``."""
+
+    def _whole(self, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        return np.rint(coefficients * self.scale).astype(np.int64)
+
+
+class QPBO(_BooleanFunction):
+    """Roof duality of one function; ``solve`` first, then ``labels``, ``bound`` and ``improve``."""
+
+    def _build(
+        self,
+        linear: npt.NDArray[np.float64],
+        first: npt.NDArray[np.integer],
+        second: npt.NDArray[np.integer],
+        weight: npt.NDArray[np.float64],
+    ) -> None:
+        n = self.n
+        a, q = self._whole(linear), self._whole(weight)
         i, j, b = np.empty(len(q), np.int32), np.empty(len(q), np.int32), np.empty(len(q), np.int64)
         count = _merge(n, first, second, q, i, j, b)
         i, j, b = i[:count], j[:count], b[:count]
@@ -86,12 +123,9 @@ class QPBO:
         source, sink = np.zeros(2 * n, np.int64), np.zeros(2 * n, np.int64)
         source[0::2], sink[0::2] = np.maximum(-a, 0), np.maximum(a, 0)
         source[1::2], sink[1::2] = np.maximum(a, 0), np.maximum(-a, 0)
-        self.n = n
-        self.constant = constant
         self.negative_sum = int(np.minimum(a, 0).sum())
         self.force = int(2 * (np.abs(a).sum() + size.sum()) + 1)
         self.flow = MaxFlow(2 * n, tails, heads, np.concatenate([size, size]), source=source, sink=sink)
-        self.bound = -np.inf
 
     def solve(self) -> npt.NDArray[np.int8]:
         """Persistent labels (0, 1, or UNKNOWN); ``bound`` is the roof dual bound of the function as it was given."""
@@ -166,7 +200,7 @@ def _fill(first, second, weight, scale, steps, margin, degree, cap, term):
         cap[(margin + j) * degree + 2 * k + (steps[k] != step)] -= q
 
 
-class SubmodularCut:
+class SubmodularCut(_BooleanFunction):
     """The minimum of a function none of whose products has a positive weight, by one cut on n nodes.
 
         q b_i b_j = q b_j + |q| (1 - b_i) b_j   for q < 0: an arc from j to i; b is 1 on the side of the source
@@ -174,26 +208,22 @@ class SubmodularCut:
     Where the pairs have few distinct distances, as on grids of any dimension, the network needs no list of arcs.
     """
 
-    def __init__(
+    def _build(
         self,
         linear: npt.NDArray[np.float64],
         first: npt.NDArray[np.integer],
         second: npt.NDArray[np.integer],
         weight: npt.NDArray[np.float64],
-        constant: float = 0.0,
     ) -> None:
-        n = len(linear)
-        self.n, self.constant = n, constant
-        self.scale, self.error = _unit(linear, weight)
+        n = self.n
         steps = np.zeros(MOST_STEPS, np.int64)
         count = _steps(first, second, steps)
         steps = steps[: max(count, 0)]
         self.margin = int(steps.max(initial=0)) if count > 0 and len(first) > GRID_FILL * n * count else 0
         if self.margin == 0:
-            a = np.rint(linear * self.scale).astype(np.int64)
-            q = np.rint(weight * self.scale).astype(np.int64)
+            a, q = self._whole(linear), self._whole(weight)
             np.add.at(a, second, q)
-            self.flow: Flow = MaxFlow(n, second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
+            self.flow = MaxFlow(n, second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
         else:
             degree, total = 2 * count, n + 2 * self.margin
             cap, term = np.zeros(total * degree, np.int64), np.zeros(total, np.int64)
@@ -202,7 +232,6 @@ class SubmodularCut:
             pairs = np.stack((steps, -steps), axis=1).reshape(-1)
             self.flow = Flow(Grid(pairs, degree), cap, term, 0, np.int64(0))
         self.negative_sum = -int(np.maximum(self.flow.term, 0).sum())
-        self.bound = -np.inf
 
     def solve(self) -> npt.NDArray[np.int8]:
         """The minimiser with the fewest ones; ``bound`` is the minimum less the error of rounding."""

@@ -106,18 +106,18 @@ class Engine:
         self.labels: Labels | None = None  # the last one found
         self.core: Wishes = NO_WISHES  # wishes that contradict each other
         self._wishes = NO_WISHES
-        self.store.count[0].until_restart, self.store.count[0].learnt_limit = RESTART_UNIT, CLAUSES
+        self.store.counters[0].until_restart, self.store.counters[0].learnt_limit = RESTART_UNIT, CLAUSES
         rebuild(self.store, np.ones(len(starts), np.uint8), starts)
         self.demand(self.rules.literal[~given.alive] ^ 1)
 
     @property
     def failures(self) -> int:
-        return int(self.store.count[0].conflicts)
+        return int(self.store.counters[0].conflicts)
 
     @property
     def work(self) -> int:
         """What was done so far, in units of about a nanosecond."""
-        return int(self.store.count[0].work)
+        return int(self.store.counters[0].work)
 
     @property
     def alive(self) -> npt.NDArray[np.bool_]:
@@ -175,7 +175,7 @@ class Engine:
                 self.impossible = True
                 return False
             if status == REFUSED:
-                self.core = self.store.learnt[: self.store.count[0].core_length].copy()
+                self.core = self.store.learnt[: self.store.counters[0].core_length].copy()
                 return False
             if status == FOUND:
                 self.labels = self.store.taken - self.rules.offset[:-1]
@@ -196,14 +196,14 @@ class Engine:
 
     def _make_room(self) -> None:
         s = self.store
-        if len(s.arena) - s.count[0].arena_used < len(s.value) + FIRST:
+        if len(s.arena) - s.counters[0].arena_used < len(s.value) + FIRST:
             self.store = s._replace(arena=np.concatenate((s.arena, np.zeros_like(s.arena))))
 
     def _forget(self) -> None:
         """Half of the learnt clauses go: those that join many levels and have not served for long."""
         s = self.store
         undo(self.rules, s, 0)
-        used = int(s.count[0].arena_used)
+        used = int(s.counters[0].arena_used)
         out = np.empty(used // FIRST + 1, np.int64)
         starts = out[: _starts(s.arena, used, out)]
         joins, served = s.arena[starts + JOINS], s.arena[starts + SERVED]
@@ -212,7 +212,7 @@ class Engine:
         keep = np.where(joins > 0, 2, 1).astype(np.uint8)
         keep[rank[len(rank) // 2 :]] = 0
         rebuild(s, keep, starts)
-        s.count[0].learnt_limit += MORE
+        s.counters[0].learnt_limit += MORE
 
 
 class Feasibility(Engine):

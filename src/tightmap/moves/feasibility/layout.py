@@ -115,7 +115,7 @@ def empty_store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
         return np.full(count, fill, np.int32)
 
     built = Store(
-        count=counters,
+        counters=counters,
         value=np.zeros(literals, np.int8),
         info=np.zeros((booleans, 3), np.int64),
         trail=shorts(booleans),

@@ -87,7 +87,7 @@ def _shorten(r, s, length):
 @lean
 def add_clause(s, length, joins):
     """The first literals of Store.learnt as a clause; at least two."""
-    c = s.count[0]
+    c = s.counters[0]
     clause = c.arena_used
     s.arena[clause + LENGTH] = length
     s.arena[clause + JOINS] = joins
@@ -103,7 +103,7 @@ def add_clause(s, length, joins):
 @lean
 def core_of(r, s, lit):
     """Which decisions make ``lit`` false?  Writes it and them to Store.learnt, and says how many these are."""
-    c = s.count[0]
+    c = s.counters[0]
     s.learnt[0] = lit
     count = 1
     if s.info[lit >> 1, AT] == 0:
@@ -127,7 +127,7 @@ def core_of(r, s, lit):
 @lean
 def learn(r, s, count):
     """Learn from the first ``count`` literals of Store.cause, go back, and conclude; False: there is no labelling."""
-    c = s.count[0]
+    c = s.counters[0]
     c.conflicts += 1
     level = 0
     for k in range(count):

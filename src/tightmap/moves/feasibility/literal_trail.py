@@ -75,7 +75,7 @@ class Rules(NamedTuple):
 class Store(NamedTuple):
     """All that changes."""
 
-    count: np.recarray  # (1,) COUNTERS; count[0].level
+    counters: np.recarray  # (1,) COUNTERS: counters[0].level
     value: npt.NDArray[np.int8]  # (literals,) 1 true, -1 false, 0 open
     info: Ints  # (Booleans, 3) level, place on the trail, reason
     trail: Shorts  # (Booleans,) true literals
@@ -120,7 +120,7 @@ def sift_up(s, k):
 @lean
 def sift_down(s, k):
     heap, where, activity = s.heap, s.where, s.activity
-    size = s.count[0].open_variables
+    size = s.counters[0].open_variables
     i = heap[k]
     while 2 * k + 1 < size:
         d = 2 * k + 1
@@ -139,8 +139,8 @@ def sift_down(s, k):
 def push(s, i):
     """Variable i is open again."""
     if s.where[i] < 0:
-        k = s.count[0].open_variables
-        s.count[0].open_variables = k + 1
+        k = s.counters[0].open_variables
+        s.counters[0].open_variables = k + 1
         s.heap[k] = i
         sift_up(s, k)
 
@@ -150,8 +150,8 @@ def pop(s):
     """The most active variable, taken out of the heap, which is not empty."""
     i = s.heap[0]
     s.where[i] = -1
-    k = s.count[0].open_variables - 1
-    s.count[0].open_variables = k
+    k = s.counters[0].open_variables - 1
+    s.counters[0].open_variables = k
     if k > 0:
         s.heap[0] = s.heap[k]
         sift_down(s, 0)
@@ -161,7 +161,7 @@ def pop(s):
 @lean
 def believe(r, s, lit, reason):
     """Make an open literal true."""
-    c = s.count[0]
+    c = s.counters[0]
     b = lit >> 1
     t = c.trail_length
     s.value[lit] = 1
@@ -181,7 +181,7 @@ def believe(r, s, lit, reason):
 @lean
 def open_level(s):
     """Begin a level for the next decision."""
-    c = s.count[0]
+    c = s.counters[0]
     c.level += 1
     s.mark[c.level, 0] = c.trail_length
     s.mark[c.level, 1] = c.changes
@@ -190,7 +190,7 @@ def open_level(s):
 @lean
 def undo(r, s, level):
     """Back to where a level had been propagated."""
-    c = s.count[0]
+    c = s.counters[0]
     if level >= c.level:
         return
     for k in range(c.queued):

@@ -98,13 +98,13 @@ def _clauses(r, s, lit):
                 if value[other] == 0:
                     believe(r, s, other, 4 * clause + BY_CLAUSE)
                 else:
-                    arena[clause + SERVED] = s.count[0].conflicts
+                    arena[clause + SERVED] = s.counters[0].conflicts
                     bad = arena[clause + LENGTH]
                     for k in range(bad):
                         s.cause[k] = arena[clause + FIRST + k] ^ 1
         if not moved:
             watch(s, clause, which)
-    s.count[0].work += 8 * work
+    s.counters[0].work += 8 * work
     return bad
 
 
@@ -122,7 +122,7 @@ def _labels(r, s, lit):
                     s.cause[1] = other
                     return 2
                 believe(r, s, other ^ 1, 4 * np.int64(lit) + BY_LITERAL)
-        s.count[0].work += r.offset[i + 1] - o
+        s.counters[0].work += r.offset[i + 1] - o
     elif s.size[i] == 0:
         for at in range(o, r.offset[i + 1]):
             s.cause[at - o] = r.literal[at] ^ 1
@@ -137,7 +137,7 @@ def _labels(r, s, lit):
 @lean
 def _clear(r, s, at, i):
     """Clear the tuples with label ``at`` of variable i."""
-    c = s.count[0]
+    c = s.counters[0]
     x = at - r.offset[i]
     for q in range(r.near[i], r.near[i + 1]):
         k = r.slots[q]
@@ -231,7 +231,7 @@ def _cover(r, s, t, at, limit):
                             rest[h] &= r.masks[m + h]
                         else:
                             rest[h] &= ~r.masks[m + h]
-        s.count[0].work += labels * count
+        s.counters[0].work += labels * count
         if most == 0:
             return found
         s.cause[found] = best
@@ -257,14 +257,14 @@ def _filter(r, s, t):
             some = True
             break
     if not some:
-        return _cover(r, s, t, -1, s.count[0].trail_length)
+        return _cover(r, s, t, -1, s.counters[0].trail_length)
     for k in range(r.table[t, SLOT], r.table[t + 1, SLOT]):
         i = r.slot[k, VARIABLE]
         if s.size[i] == 1:
             continue
         o = r.offset[i]
         card = r.offset[i + 1] - o
-        s.count[0].work += 2 * card
+        s.counters[0].work += 2 * card
         for x in range(card):
             lit = r.literal[o + x]
             if s.value[lit] < 0:
@@ -279,7 +279,7 @@ def _filter(r, s, t):
                     s.support[last] = h
                     some = True
                     break
-            s.count[0].work += count
+            s.counters[0].work += count
             if not some:
                 believe(r, s, lit ^ 1, 4 * t + BY_TABLE)
     return FINE
@@ -292,7 +292,7 @@ def explain(r, s, lit):
     x, kind = reason >> 2, reason & 3
     if kind == BY_CLAUSE:
         found = 0
-        s.arena[x + SERVED] = s.count[0].conflicts
+        s.arena[x + SERVED] = s.counters[0].conflicts
         for k in range(x + FIRST, x + FIRST + s.arena[x + LENGTH]):
             if s.arena[k] != lit:
                 s.cause[found] = s.arena[k] ^ 1
@@ -314,7 +314,7 @@ def explain(r, s, lit):
 @lean
 def propagate(r, s):
     """Draw all conclusions; FINE, or how many literals in Store.cause contradict each other."""
-    c = s.count[0]
+    c = s.counters[0]
     while True:
         while c.propagated < c.trail_length:
             lit = s.trail[c.propagated]

@@ -50,7 +50,7 @@ def luby(k):
 @lean
 def _decide(r, s):
     """A label for the next variable; False when all have one."""
-    while s.count[0].open_variables > 0:
+    while s.counters[0].open_variables > 0:
         i = pop(s)
         if s.taken[i] >= 0:
             continue
@@ -73,7 +73,7 @@ def search(r, s, wishes, failures, work, left):
     REFUSED: the first literals of Store.learnt, as many as the counter core_length says, are wishes that contradict.
     """
     until = end_of(left)
-    c = s.count[0]
+    c = s.counters[0]
     work += c.work
     look = c.work + LOOK
     while True:
@@ -117,7 +117,7 @@ def rebuild(s, keep, clauses):
 
     Clauses that hold anyway go too, and the first two literals of each that is left are open ones.
     """
-    c = s.count[0]
+    c = s.counters[0]
     arena, value = s.arena, s.value
     for k in range(len(s.head)):
         s.head[k] = -1

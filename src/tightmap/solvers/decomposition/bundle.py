@@ -31,16 +31,14 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tightmap.errors import OptionError
-from tightmap.factors.effort import check_effort
-from tightmap.graph.graph import FloatArray, Graph
-from tightmap.moves.context import Context
+from tightmap.graph.graph import FloatArray
 from tightmap.runtime import parallel
 from tightmap.runtime.pace import check_time
-from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.base import Progress
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.decomposition.planes import add_planes, add_up, improve, make_planes, step_from
 from tightmap.solvers.decomposition.proximal import Cuts
-from tightmap.solvers.decomposition.run import Run, State, advance, begin, check_options, squared_length
+from tightmap.solvers.decomposition.run import DecompositionSolver, Run, check_options, squared_length
 from tightmap.solvers.decomposition.split import Solved
 
 VARIANTS = ("bcfw", "proximal")
@@ -105,7 +103,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Bundle(Solver):
+class Bundle(DecompositionSolver):
     """Options of the bundle methods.
 
     variant        "bcfw" (planes of every subproblem, block by block) or "proximal" (planes of all of them together)
@@ -136,19 +134,7 @@ class Bundle(Solver):
         if not self.tolerance >= 0.0:
             raise OptionError(f"bundle: tolerance must be at least 0, got {self.tolerance}")
 
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        check_effort(graph, self.name, contraction=False)
-
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
-        state = State(iter(()))
-        state.work = self._work(state, graph, init, context)
-        return state
-
-    def _work(self, state: State, graph: Graph, init: Init, context: Context) -> Iterator[Progress | None]:
-        yield from begin(state, graph, init, context, self.decomposition, self.sweeps)
-        run = state.run
-        assert run is not None
+    def rounds(self, run: Run) -> Iterator[Progress | None]:
         solved = run.solve(run.shares)
         run.keep(run.shares, solved)
         yield Progress(run.candidate(solved), solved.bound)
@@ -160,6 +146,7 @@ class Bundle(Solver):
         model.add(solved)
         c = max(run.gap_above(solved.raw), 1e-9 * abs(solved.raw)) / length
         u = np.empty_like(run.shares)
+        graph = run.graph
         weights = np.repeat(1.0 / run.split.copies, graph.arrays.cards)
         for made in itertools.count(1):
             yield from model.propose(run.shares, c)
@@ -181,10 +168,3 @@ class Bundle(Solver):
             if done:
                 yield from run.close(solved, weights * model.total())
                 return
-
-    def step(self, state: State) -> Progress:
-        """One round, or the part of it that fits between two looks at the clock."""
-        return advance(state)
-
-    def finish(self, state: State) -> Final:
-        return Final() if state.run is None else state.run.final()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,10 +16,11 @@ import numpy as np
 
 from tightmap.energy.duals import Dual, given_messages
 from tightmap.errors import OptionError
+from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.runtime.pace import TimeUp, time_left
-from tightmap.solvers.base import Final, Init, Progress
+from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.forests import DECOMPOSITIONS, decompose
 from tightmap.solvers.decomposition.proposals import Proposals, rounded_in_order
@@ -144,3 +146,35 @@ def advance(state: State) -> Progress:
     except TimeUp:
         return Progress(iterations=0, pending=True)
     return Progress(done=True, iterations=0)
+
+
+class DecompositionSolver(Solver):
+    """A method on a decomposition: what it does in its rounds is its own, the rest is the same for all."""
+
+    decomposition: str  # options that all of them have
+    sweeps: int
+
+    @abstractmethod
+    def rounds(self, run: Run) -> Iterator[Progress | None]:
+        """From the shares of the start to the end: a Progress after every round, None in between."""
+
+    def check(self, graph: Graph) -> None:
+        super().check(graph)
+        check_effort(graph, self.name, contraction=False)
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State:
+        state = State(iter(()))
+        state.work = self._work(state, graph, init, context)
+        return state
+
+    def _work(self, state: State, graph: Graph, init: Init, context: Context) -> Iterator[Progress | None]:
+        yield from begin(state, graph, init, context, self.decomposition, self.sweeps)
+        assert state.run is not None
+        yield from self.rounds(state.run)
+
+    def step(self, state: State) -> Progress:
+        """One round, or the part of it that fits between two looks at the clock."""
+        return advance(state)
+
+    def finish(self, state: State) -> Final:
+        return Final() if state.run is None else state.run.final()

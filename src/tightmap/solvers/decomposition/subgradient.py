@@ -19,13 +19,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tightmap.errors import OptionError
-from tightmap.factors.effort import check_effort
-from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
-from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.base import Progress
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.decomposition.run import State, advance, begin, check_options, squared_length
+from tightmap.solvers.decomposition.run import DecompositionSolver, Run, check_options, squared_length
 
 ROUNDS = 1000  # enough where nothing else limits the run: diminishing steps never end
 PATIENCE = 20  # rounds without a better bound after which Polyak's step is halved
@@ -49,7 +46,7 @@ def _move(sub, u, x, step):
 
 
 @dataclass(frozen=True)
-class Subgradient(Solver):
+class Subgradient(DecompositionSolver):
     """Options of the subgradient method.
 
     steps          "polyak" (from the gap to the best energy) or "diminishing"
@@ -70,19 +67,7 @@ class Subgradient(Solver):
             raise OptionError(f"subgradient: steps must be one of {', '.join(STEPS)}, got {self.steps!r}")
         check_options(self.name, self.decomposition, self.sweeps)
 
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        check_effort(graph, self.name, contraction=False)
-
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
-        state = State(iter(()))
-        state.work = self._work(state, graph, init, context)
-        return state
-
-    def _work(self, state: State, graph: Graph, init: Init, context: Context) -> Iterator[Progress | None]:
-        yield from begin(state, graph, init, context, self.decomposition, self.sweeps)
-        run = state.run
-        assert run is not None
+    def rounds(self, run: Run) -> Iterator[Progress | None]:
         u = run.shares.copy()
         factor, idle, k = 1.0, 0, 0
         first: float | None = None
@@ -105,10 +90,3 @@ class Subgradient(Solver):
                 return
             _move(run.split.sub, u, solved.labels, step)
             k += 1
-
-    def step(self, state: State) -> Progress:
-        """One round: all subproblems are minimised once."""
-        return advance(state)
-
-    def finish(self, state: State) -> Final:
-        return Final() if state.run is None else state.run.final()

@@ -95,7 +95,7 @@ class Component:
         room = 4 * total + 1024
         owner = np.repeat(np.arange(n), cards).astype(np.int32)
         self.tree = Tree(ints(room, 2), ints(room, 2), ints(total + 4, 4), owner)
-        count = self.state.count[0]
+        count = self.state.counters[0]
         count.level, count.upper, count.last_conflict, count.burst_limit = 1, upper, -1, 1
         self.grain, self.whole = network.grain, network.whole
         count.grain = network.grain
@@ -110,7 +110,7 @@ class Component:
 
     def offer(self, labels: Ints) -> None:
         """Labels (of this component) to beat."""
-        cost, count = int(cost_of(self.net, labels)), self.state.count[0]
+        cost, count = int(cost_of(self.net, labels)), self.state.counters[0]
         if cost <= count.upper:
             count.upper = cost - count.grain + 1
             self.best = cost
@@ -124,21 +124,21 @@ class Component:
 
     @property
     def nodes(self) -> int:
-        return int(self.state.count[0].nodes)
+        return int(self.state.counters[0].nodes)
 
     @property
     def bound(self) -> int:
         """What every labelling of the component costs at least (or ``best``, when none is cheaper)."""
         if self.closed:
             return self.best if self.whole or self.labels is None else self.best - self.grain + 1
-        low = int(self.tree.heap[0, 0]) if self.rooted and self.state.count[0].open_nodes else self.root_bound
+        low = int(self.tree.heap[0, 0]) if self.rooted and self.state.counters[0].open_nodes else self.root_bound
         if self.whole:
             low = -(-low // self.grain) * self.grain
-        return min(low, int(self.state.count[0].upper) + (self.grain - 1) * self.whole)
+        return min(low, int(self.state.counters[0].upper) + (self.grain - 1) * self.whole)
 
     def _commit(self) -> None:
-        self.state.count[0].trail_length = 0
-        self.state.count[0].level += 1
+        self.state.counters[0].trail_length = 0
+        self.state.counters[0].level += 1
         self.root_bound = max(self.root_bound, int(self.state.value[0]))
 
     def _consistent(self) -> bool:
@@ -153,7 +153,7 @@ class Component:
         if not self.rooted:
             self._root_step(work)
             return
-        count = self.state.count[0]
+        count = self.state.counters[0]
         begin = int(count.work)
         while count.work - begin < work:
             if count.solutions != self.known:  # a better upper bound prunes at the root, too
@@ -173,8 +173,8 @@ class Component:
                 self._grow()
 
     def _root_step(self, work: int) -> None:
-        begin = int(self.state.count[0].work)
-        while self.state.count[0].work - begin < work:
+        begin = int(self.state.counters[0].work)
+        while self.state.counters[0].work - begin < work:
             for forward in (True, False):
                 if not message_pass(self.net, self.state, forward):
                     self.closed = True
@@ -192,12 +192,12 @@ class Component:
                 self.rooted = True
                 self.tree.decision[0] = -1
                 self.tree.heap[0] = self.root_bound, 0
-                self.state.count[0].decisions = self.state.count[0].open_nodes = 1
+                self.state.counters[0].decisions = self.state.counters[0].open_nodes = 1
                 return
 
     def _grow(self) -> None:
         """A longer trail and a larger tree; decisions that no open node needs go first."""
-        s, t, count = self.state, self.tree, self.state.count[0]
+        s, t, count = self.state, self.tree, self.state.counters[0]
         undo(s, 0)
         self.state = s._replace(trail=np.zeros((2 * len(s.trail), 2), dtype=np.int64))
         used, openings = int(count.decisions), int(count.open_nodes)

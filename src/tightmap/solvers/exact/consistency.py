@@ -85,9 +85,9 @@ def supports_of_neighbours(net, s, j):
                 put(s, mine + x, own + low)
                 put(s, 1 + oi + x, value[1 + oi + x] + low)
                 s.flag[LOOSE, i] = 1
-        s.count[0].work += work
+        s.counters[0].work += work
         if moved:
-            s.count[0].culprit = net.arc[back, PAIR]
+            s.counters[0].culprit = net.arc[back, PAIR]
             raised(s, i)
 
 
@@ -165,9 +165,9 @@ def full_supports(net, s, v, onward):
                 put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
         s.flag[LOOSE, i] = 1
         if moved:
-            s.count[0].culprit = net.arc[arc, PAIR]
+            s.counters[0].culprit = net.arc[arc, PAIR]
             raised(s, i)
-    s.count[0].work += work
+    s.counters[0].work += work
 
 
 @lean
@@ -204,10 +204,10 @@ def has_existential_support(net, s, i):
                     free = True
                     s.support[k] = y
                     break
-            s.count[0].work += nj
+            s.counters[0].work += nj
             if not free:
                 break
-        s.count[0].work += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        s.counters[0].work += net.node[i + 1, ARCS] - net.node[i, ARCS]
         if free:
             s.pick[GOOD, i] = x
             return True
@@ -260,7 +260,7 @@ def propagate(net, s):
             if phase != 1:
                 for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
                     gather(net, s, net.near[q, 0], phase == 2)
-        s.count[0].work += 4 * n
+        s.counters[0].work += 4 * n
         waiting = s.value[0] > known
         known = s.value[0]
         for j in range(n):

@@ -56,7 +56,7 @@ class Cores:
         np.add.at(cost, problem.labels, np.array(problem.weights, dtype=np.float64))
         self.engine = Engine(problem.offset, cost, problem.given)
         s = self.engine.store
-        s.count[0].open_variables = problem.used
+        s.counters[0].open_variables = problem.used
         s.where[problem.used :] = -1
         self.next = problem.used  # the next free variable
         self.weight: dict[int, int] = {}  # literal that shall be true -> weight

@@ -46,7 +46,7 @@ def message_pass(net, s, forward):
                 if low > 0:
                     put(s, mine + x, value[mine + x] + low)
                     put(s, 1 + oi + x, value[1 + oi + x] + low)
-            s.count[0].work += ni * nj + 2
+            s.counters[0].work += ni * nj + 2
         for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
             f, p = net.near[q, 0], net.near[q, 1]
             if living_tuples(net, s, f) > 0:

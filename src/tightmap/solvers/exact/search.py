@@ -124,7 +124,7 @@ def choose(net, s):
     n = len(net.node) - 1
     sizes = 1 + len(net.unary)
     value, domain, place = s.value, s.domain[0], s.domain[1]
-    pick = s.count[0].last_conflict
+    pick = s.counters[0].last_conflict
     if pick < 0 or value[sizes + pick] == 1:
         pick = -1
         least = np.inf
@@ -151,7 +151,7 @@ def choose(net, s):
                 least = score
                 most = high
                 pick = i
-        s.count[0].work += 2 * n + len(net.arc) // 2
+        s.counters[0].work += 2 * n + len(net.arc) // 2
     if pick < 0:
         return np.int64(-1)
     o = net.node[pick, OFF]
@@ -210,7 +210,7 @@ def decide(net, s, t, what):
 @lean
 def close_burst(s, t, node, depth, floor, alive):
     """Put what is still open of a dive into the heap; ``alive``: the end of the dive itself is open too."""
-    c = s.count[0]
+    c = s.counters[0]
     at = node
     for k in range(depth):
         what = t.frame[k, 0]
@@ -230,7 +230,7 @@ def close_burst(s, t, node, depth, floor, alive):
 @lean
 def burst(net, s, t, work):
     """One burst of the search; returns CLOSED, PAUSED or FULL."""
-    c = s.count[0]
+    c = s.counters[0]
     n = len(net.node) - 1
     labels = len(net.unary)
     room = 2 * len(s.value)

@@ -79,7 +79,7 @@ class SearchState(NamedTuple):
     value: Ints
     stamp: Ints  # level at which a number was last noted on the trail
     trail: Ints  # (., 2) place and old number
-    count: np.recarray  # (1,) COUNTERS; count[0].level
+    counters: np.recarray  # (1,) COUNTERS: counters[0].level
     domain: npt.NDArray[np.int32]  # (2, labels): living labels of a variable first; where a label stands
     flag: npt.NDArray[np.uint8]  # (5, n) which consistencies of a variable have to be looked at again
     support: npt.NDArray[np.int32]  # per shift of an arc: the partner that had cost 0
@@ -91,22 +91,22 @@ class SearchState(NamedTuple):
 @lean
 def put(s, k, v):
     """Change one number, noting the old one once per level."""
-    if s.stamp[k] != s.count[0].level:
-        t = s.count[0].trail_length
+    if s.stamp[k] != s.counters[0].level:
+        t = s.counters[0].trail_length
         s.trail[t, 0] = k
         s.trail[t, 1] = s.value[k]
-        s.count[0].trail_length = t + 1
-        s.stamp[k] = s.count[0].level
+        s.counters[0].trail_length = t + 1
+        s.stamp[k] = s.counters[0].level
     s.value[k] = v
 
 
 @lean
 def undo(s, mark):
     """Back to where the trail was ``mark`` long; a new level begins."""
-    for t in range(s.count[0].trail_length - 1, mark - 1, -1):
+    for t in range(s.counters[0].trail_length - 1, mark - 1, -1):
         s.value[s.trail[t, 0]] = s.trail[t, 1]
-    s.count[0].trail_length = mark
-    s.count[0].level += 1
+    s.counters[0].trail_length = mark
+    s.counters[0].level += 1
     for k in range(s.flag.shape[0]):
         for i in range(s.flag.shape[1]):
             s.flag[k, i] = 0
@@ -159,7 +159,7 @@ def node_consistency(net, s, i):
             x = 1 + o + s.domain[0, o + k]
             put(s, x, value[x] - low)
         high -= low
-    room = s.count[0].upper - value[0]
+    room = s.counters[0].upper - value[0]
     if room <= 0:
         return False
     if high >= room:

@@ -63,7 +63,7 @@ def project(net, s, f, position):
                 going = True
                 break
             turn[p] = 0
-    s.count[0].work += work
+    s.counters[0].work += work
     gained = False
     for h in range(ni):
         x = domain[oi + h]
@@ -114,5 +114,5 @@ def gather(net, s, f, extend):
         else:
             total = before[p] + 1
         if total > before[p]:  # the variable has gained; getting back what it had extended is no change
-            s.count[0].culprit = len(net.arc) // 2 + f
+            s.counters[0].culprit = len(net.arc) // 2 + f
             raised(s, i)
