@@ -29,8 +29,9 @@ import tightmap as tm
 from tightmap.driver import Info
 from tightmap.factors.kernels import workspace
 from tightmap.graph.stencil import find_stencil
-from tightmap.solvers.admm.engine import Engine, GridEngine
-from tightmap.solvers.admm.general import Form, pull
+from tightmap.solvers.admm.engine import Splitting, Step
+from tightmap.solvers.admm.grid import GridSplitting
+from tightmap.solvers.admm.updates import Form, linear_term
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 QUALITY = {  # name: file, seconds, energy to reach, added to the energy
@@ -107,15 +108,15 @@ def families(threads: int | None) -> None:
         print(f"{file:28} {r.energy:16.9g} {reference:16.9g} {r.elapsed:7.2f} {r.iterations:10d}", flush=True)
 
 
-def milliseconds(engine: Engine, rho: float, count: int, threads: int) -> float:
+def milliseconds(engine: Splitting, rho: float, count: int, threads: int) -> float:
     """Per iteration, full sweeps, best of five."""
     clock = time.process_time if threads == 1 else time.perf_counter
     engine.reset(None)
-    engine.sweeps(rho, 1.0, 5, True)
+    engine.iterate(5, Step(rho, 1.0))
     best = np.inf
     for _ in range(5):
         begin = clock()
-        engine.sweeps(rho, 1.0, count, True)
+        engine.iterate(count, Step(rho, 1.0))
         best = min(best, (clock() - begin) / count)
     return 1e3 * best
 
@@ -142,7 +143,7 @@ def speed() -> None:
         assert stencil is not None
         for dtype, goal in zip((np.float32, np.float64), goals, strict=True):
             for threads in (1, 2):
-                engine = GridEngine(stencil, graph.arrays.unary, 1e-8, dtype, threads, False)
+                engine = GridSplitting(stencil, graph.arrays.unary, 1e-8, dtype, threads, False)
                 if len(engine.strips) - 1 < threads:
                     continue
                 ms = milliseconds(engine, 0.04 * engine.kappa, 5 if graph.n > 50_000 else 100, threads)
@@ -202,17 +203,17 @@ def cached() -> None:
     graph = tm.read(DATA / QUALITY["tsukuba"][0]).graph()
     stencil = find_stencil(graph)
     assert stencil is not None
-    engine = GridEngine(stencil, graph.arrays.unary, 1e-8, np.float32, 1, True)
+    engine = GridSplitting(stencil, graph.arrays.unary, 1e-8, np.float32, 1, True)
     engine.reset(None)
     rho = 0.03 * engine.kappa
     for _ in range(70):
-        engine.sweeps(rho, 1.0, 10, True)
+        engine.iterate(10, Step(rho, 1.0))
         rho *= 1.003**10
     times = {}
     for cache in (True, False):
         engine.cached = cache
         begin = time.process_time()
-        _, active = engine.sweeps(rho, 1.0, 50, True)
+        _, active = engine.iterate(50, Step(rho, 1.0))
         times[cache] = (time.process_time() - begin) / 50
         if cache:
             print(f"tsukuba after 700 iterations: {100 * active:.1f} % of the tiles computed, ", end="")
@@ -226,7 +227,7 @@ def _pull_all(g, form, x, scratch, repeat):
     work = np.empty(scratch)
     for _ in range(repeat):
         for i in range(3):
-            pull(g, form, x, i, i, out, start, work)
+            linear_term(g, form, x, i, i, out, start, work)
 
 
 PULLS = 200_000

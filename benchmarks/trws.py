@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from tightmap.solvers.trws.solver import GeneralEngine, GridEngine, grid_stencil
+from tightmap.solvers.trws.engines import GeneralMessages, GridMessages, Passes, grid_stencil
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 MODELS = {  # name: file, seconds, energy to reach, bound to reach
@@ -58,7 +58,7 @@ def quality(names: list[str], threads: int | None) -> None:
 
 
 def best_of(
-    engine: GridEngine | GeneralEngine,
+    engine: GridMessages | GeneralMessages,
     rounding: bool,
     certify: bool,
     clock: Callable[[], float] = time.perf_counter,
@@ -67,7 +67,7 @@ def best_of(
     best = np.inf
     for _ in range(5):
         begin = clock()
-        engine.iterate(4, rounding, certify)
+        engine.iterate(4, Passes(rounding, certify))
         best = min(best, clock() - begin)
     return best * 250.0
 
@@ -79,8 +79,8 @@ def speed(names: list[str]) -> None:
     )
     for name in [n for n in names if n in ("ring N8", "inverse N8")]:
         graph = tm.read(DATA / MODELS[name][0]).graph()
-        engine = GeneralEngine(graph, np.arange(graph.n), 1)
-        engine.iterate(4, True, True)
+        engine = GeneralMessages(graph, np.arange(graph.n), 1)
+        engine.iterate(4)
         plain, rounded = (best_of(engine, rounding, False) for rounding in (False, True))
         cpu = best_of(engine, False, False, time.process_time)
         print(f"{name:10} {1:7d} {plain:12.2f} {cpu:7.2f} {np.nan:7.1f} {rounded:10.2f} {0.0:11.2f}", flush=True)
@@ -89,8 +89,8 @@ def speed(names: list[str]) -> None:
         stencil = grid_stencil(graph)
         assert stencil is not None
         for threads in sorted({1, os.cpu_count() or 1}):
-            engine = GridEngine(graph, stencil, threads, np.float32)
-            engine.iterate(4, True, True)
+            engine = GridMessages(graph, stencil, threads, np.float32)
+            engine.iterate(4)
             plain = best_of(engine, False, False)
             cpu = best_of(engine, False, False, time.process_time)  # all threads; on a busy machine the fairer figure
             rounded = best_of(engine, True, False)

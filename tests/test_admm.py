@@ -14,12 +14,17 @@ from tightmap.factors.kernels import factor_spreads, value, workspace
 from tightmap.graph.stencil import find_stencil
 from tightmap.runtime import parallel
 from tightmap.runtime.parallel import Teams
-from tightmap.solvers.admm import grid
+from tightmap.runtime.simd import LANES
 from tightmap.solvers.admm.coarse import coarsen
-from tightmap.solvers.admm.engine import GeneralEngine, GridEngine, Noise, capped, incident_ranges
-from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, general_state, general_sweeps
+from tightmap.solvers.admm.engine import Noise, Step
+from tightmap.solvers.admm.general import GeneralSplitting, general_state, general_sweeps
+from tightmap.solvers.admm.grid import GridSplitting
+from tightmap.solvers.admm.grid_layout import fits
 from tightmap.solvers.admm.kkt import copy_gradient, transposed
-from tightmap.solvers.admm.solver import ADMM, AdmmState
+from tightmap.solvers.admm.ranges import capped, incident_ranges
+from tightmap.solvers.admm.run import AdmmState
+from tightmap.solvers.admm.solver import ADMM
+from tightmap.solvers.admm.updates import DECOMPOSITIONS, Form
 
 
 @pytest.fixture(autouse=True)
@@ -208,14 +213,14 @@ def test_grid_sweeps_are_general_sweeps(labels, diagonal, dtype):
     """The tiled kernels do what the general ones do, over-relaxed too; width 13 leaves a partly empty tile."""
     graph = potts_grid(1, labels=labels, diagonal=diagonal).graph()
     stencil = find_stencil(graph)
-    fast = GridEngine(stencil, graph.arrays.unary, 0.0, dtype, 1, True)
-    slow = GeneralEngine(graph.arrays, form(2), 0.0, 1, True)
+    fast = GridSplitting(stencil, graph.arrays.unary, 0.0, dtype, 1, True)
+    slow = GeneralSplitting(graph.arrays, form(2), 0.0, 1, True)
     assert fast.kappa == pytest.approx(slow.kappa)
     fast.reset(None)
     slow.reset(None)
     for rho in (0.5, 0.7):
-        a = fast.sweeps(rho, 1.3, 8, True)
-        b = slow.sweeps(rho, 1.3, 8, True)
+        a = fast.iterate(8, Step(rho, 1.3))
+        b = slow.iterate(8, Step(rho, 1.3))
         assert a[0] == pytest.approx(b[0], rel=1e-2 if dtype is np.float32 else 1e-9)
     np.testing.assert_allclose(fast.export()[0], slow.export()[0], atol=2e-4 if dtype is np.float32 else 1e-10)
     np.testing.assert_allclose(fast.export()[1], slow.export()[1], atol=2e-4 if dtype is np.float32 else 1e-10)
@@ -231,9 +236,9 @@ def test_grid_sweeps_do_not_read_their_surroundings(labels):
     for _ in range(60):
         for size in rng.integers(10, 400, 20):
             np.full(size, np.nan)
-        engine = GridEngine(stencil, graph.arrays.unary, 0.0, np.float64, 1, True)
+        engine = GridSplitting(stencil, graph.arrays.unary, 0.0, np.float64, 1, True)
         engine.reset(None)
-        residuals.add(engine.sweeps(0.5, 1.3, 8, True)[0])
+        residuals.add(engine.iterate(8, Step(0.5, 1.3))[0])
     assert len(residuals) == 1
 
 
@@ -245,11 +250,11 @@ def test_grid_filters_are_the_tables(kind):
     add = model.add_truncated_linear if kind == "linear" else model.add_truncated_quadratic
     add(model.edges(), 0.2 + rng.random(len(model.edges())), 3.5)
     graph = model.graph()
-    fast = GridEngine(find_stencil(graph), graph.arrays.unary, 0.0, np.float64, 1, True)
-    slow = GeneralEngine(graph.arrays, form(2), 0.0, 1, True)
+    fast = GridSplitting(find_stencil(graph), graph.arrays.unary, 0.0, np.float64, 1, True)
+    slow = GeneralSplitting(graph.arrays, form(2), 0.0, 1, True)
     for engine in (fast, slow):
         engine.reset(None)
-        engine.sweeps(3.0, 1.0, 10, True)
+        engine.iterate(10, Step(3.0, 1.0))
     np.testing.assert_allclose(fast.export()[0], slow.export()[0], atol=1e-10)
 
 
@@ -259,13 +264,13 @@ def test_grid_cache_and_strips_change_nothing():
     stencil = find_stencil(graph)
     results = []
     for strips, cached in ((1, True), (1, False), (3, True)):
-        engine = GridEngine(stencil, graph.arrays.unary, 1e-8, np.float32, 1, cached)
+        engine = GridSplitting(stencil, graph.arrays.unary, 1e-8, np.float32, 1, cached)
         engine.strips = np.linspace(0, 21, strips + 1).astype(np.int64)
         engine.teams = Teams(min(2, strips))
         engine.reset(None)
         parts = []
         for k in range(12):
-            _, active = engine.sweeps(0.4 * 1.2**k, 1.0, 20, True)
+            _, active = engine.iterate(20, Step(0.4 * 1.2**k, 1.0))
             parts.append(active)
         results.append(engine.export())
         assert cached or min(parts) == 1.0
@@ -308,11 +313,11 @@ def test_caps_and_ranges():
 def test_kkt_residuals_vanish_at_convergence(order, decomposition):
     """Propositions 3 and 4: agreement and multipliers make a stationary point of the energy."""
     graph = small_graph(order, seed=30 + order)
-    engine = GeneralEngine(graph.arrays, form(order, decomposition), 0.0, 1, True)
+    engine = GeneralSplitting(graph.arrays, form(order, decomposition), 0.0, 1, True)
     engine.reset(None, Noise(1e-3, [0]))
     early = AdmmState(graph, engine, engine.form, 0.0).kkt()
     for rho in (0.3, 0.5, 1.0, 2.0, 4.0, 8.0):
-        residual, _ = engine.sweeps(rho * engine.kappa, 1.0, 2000, True)
+        residual, _ = engine.iterate(2000, Step(rho * engine.kappa, 1.0))
     state = AdmmState(graph, engine, engine.form, 8.0 * engine.kappa)
     assert residual < 1e-12
     assert early["dual"] > 1e-2
@@ -391,7 +396,7 @@ def test_lanes_of_a_narrow_grid():
         model = potts_grid(9, height=height, width=width, labels=3)
         result = tm.solve(model, "admm", max_iterations=200)
         assert result.feasible
-    assert grid.LANES == 8
+    assert LANES == 8
 
 
 def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
@@ -402,6 +407,6 @@ def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
     model.add_unaries(unaries)
     model.add_truncated_linear(model.edges(), np.ones(len(model.edges())), 0.0)
     stencil = find_stencil(model.graph())
-    assert stencil is None or not grid.fits(stencil)
+    assert stencil is None or not fits(stencil)
     result = tm.solve(model, "admm", max_iterations=60)
     assert result.energy == pytest.approx(unaries.min(axis=1).sum())

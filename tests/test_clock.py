@@ -13,7 +13,7 @@ import tightmap as tm
 from tightmap.registry import METHODS, solver_class
 from tightmap.runtime import clock
 from tightmap.runtime.clock import PREPARE
-from tightmap.solvers.admm import engine as admm_engine
+from tightmap.solvers.admm import general as admm_general
 
 
 def test_compilation_is_left_out():
@@ -44,14 +44,14 @@ def test_the_first_run_of_admm_is_like_any_other(monkeypatch):
     model.add_unaries(rng.random((6, 3)))
     pairs = [[i, j] for i in range(6) for j in range(i)]
     model.add_factors(pairs, rng.random((len(pairs), 3, 3)))
-    real, waits = admm_engine.general_sweeps, []
+    real, waits = admm_general.general_sweeps, []
 
     def sweeps(*arguments):
         with event.trigger_event(PREPARE):  # as if these kernels were compiled in the first run
             time.sleep(waits.pop() if waits else 0.0)
         return real(*arguments)
 
-    monkeypatch.setattr(admm_engine, "general_sweeps", sweeps)
+    monkeypatch.setattr(admm_general, "general_sweeps", sweeps)
     paths = []
     for wait in (1.0, 0.0):
         waits.append(wait)

@@ -24,7 +24,7 @@ from tightmap.solvers.regions.sweeps import FORWARD, sweep
 from tightmap.solvers.relaxed.cqp import _difference_sums
 from tightmap.solvers.search.annealing import metropolis
 from tightmap.solvers.search.tabu import walk
-from tightmap.solvers.trws.solver import GeneralEngine
+from tightmap.solvers.trws.engines import GeneralMessages
 
 
 def one_pattern(rng, shape, integral):
@@ -260,12 +260,12 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
 def test_an_interrupted_iteration_leaves_the_messages_as_they_were():
     graph = grid_model(np.random.default_rng(0), 40, 40, 8, "dense").graph()
     assert graph.m * 64 > LOOK  # every pass looks at the clock
-    engine = GeneralEngine(graph, np.arange(graph.n))
-    engine.iterate(2, True, True)
+    engine = GeneralMessages(graph, np.arange(graph.n))
+    engine.iterate(2)
     before, best = engine.sweeper.messages.copy(), engine.best_energy
     with pytest.raises(TimeUp):
         for _ in range(3):
-            engine.iterate(4, True, True, 0.0)
+            engine.iterate(4, left=0.0)
     np.testing.assert_array_equal(engine.sweeper.messages, before)
     assert engine.best_energy == best
 

@@ -24,9 +24,9 @@ import tightmap as tm
 from tightmap.runtime import clock
 from tightmap.solvers.admm import engine as admm_engine
 from tightmap.solvers.relaxed import descent
-from tightmap.solvers.trws import solver as trws
+from tightmap.solvers.trws import engines as trws_engines, solver as trws
 
-admm_engine.SERIAL = descent.SMALL = trws.WORTH_THREADS = 0  # several threads on a small model too
+admm_engine.SERIAL = descent.SMALL = trws_engines.WORTH_THREADS = 0  # several threads on a small model too
 trws.STEP = 0  # one iteration per step
 METHODS = ("admm", "trbp", "trws", "pgd")
 

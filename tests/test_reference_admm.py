@@ -15,7 +15,8 @@ from tightmap.reference.bcd import bcd
 from tightmap.reference.brute_force import brute_force
 from tightmap.reference.dense import tables
 from tightmap.runtime import parallel
-from tightmap.solvers.admm.general import DECOMPOSITIONS, Form, general_state, general_sweeps
+from tightmap.solvers.admm.general import general_state, general_sweeps
+from tightmap.solvers.admm.updates import DECOMPOSITIONS, Form
 
 
 @pytest.fixture(autouse=True)

@@ -19,15 +19,15 @@ from tightmap.energy.energies import energy, lower_bound
 from tightmap.graph.stencil import find_stencil
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.runtime.sync import Crew
+from tightmap.solvers.trws.engines import GeneralMessages, GridMessages, grid_stencil
 from tightmap.solvers.trws.general import blocks
 from tightmap.solvers.trws.grid import images_of_messages
-from tightmap.solvers.trws.solver import GeneralEngine, GridEngine, grid_stencil
 
 PAIRWISE = ("dense", "shared", "weighted", "potts", "linear", "quadratic", "pn", "pattern", "sparse")
 
 
 def grid_engine(graph, dtype, threads=1):
-    engine = GridEngine(graph, find_stencil(graph), threads, dtype)
+    engine = GridMessages(graph, find_stencil(graph), threads, dtype)
     engine.crew = Crew(threads)  # also where threads would not pay
     return engine
 
@@ -54,10 +54,10 @@ def test_bound_is_monotone_and_below_the_linear_relaxation(model):
     if graph.m == 0:
         return
     relaxation = local_polytope(graph)
-    engine = GeneralEngine(graph, node_order(graph, "index"))
+    engine = GeneralMessages(graph, node_order(graph, "index"))
     last = -math.inf
     for _ in range(12):
-        raw, error = engine.iterate(1, True, True)
+        raw, error = engine.iterate(1)
         assert raw >= last - 1e-9 * (1.0 + abs(raw))
         last = raw
         assert graph.constant + raw - error <= relaxation + 1e-7 * (1.0 + abs(relaxation))
@@ -170,7 +170,7 @@ def test_wavefront_equals_raster_order_bit_for_bit(kind, shape):
     model = grid_model(np.random.default_rng(3), *shape, labels=5, kind=kind)
     graph = model.graph()
     engine = grid_engine(graph, np.float32)
-    engine.iterate(3, True, True)
+    engine.iterate(3)
     expected = raster_sweeps(graph, *shape, COSTS[kind], 3)
     for found, wanted in zip(images_of_messages(engine.grid), expected, strict=True):
         assert np.array_equal(found, wanted)
@@ -181,7 +181,7 @@ def test_threads_change_nothing(kind):
     model = grid_model(np.random.default_rng(4), 43, 70, labels=6, kind=kind, integral=False)
     graph = model.graph()
     engines = [grid_engine(graph, np.float32, threads) for threads in (1, 2, 3)]
-    results = [engine.iterate(5, True, True) for engine in engines]
+    results = [engine.iterate(5) for engine in engines]
     for engine, result in zip(engines, results, strict=True):
         assert result == results[0]
         assert engine.best_energy == engines[0].best_energy
@@ -201,11 +201,11 @@ def test_threads_change_nothing_on_general_graphs(order):
             a, b = (i * 7) % n, (j * 7) % n
             model.add_factors([[a, b]], rng.normal(size=(1, model.cardinalities[a], model.cardinalities[b])))
     graph = model.graph()
-    engines = [GeneralEngine(graph, node_order(graph, order)) for _ in range(3)]
+    engines = [GeneralMessages(graph, node_order(graph, order)) for _ in range(3)]
     results = []
     for threads, engine in enumerate(engines, start=1):
         engine.crew = Crew(threads)
-        results.append(engine.iterate(4, True, True))
+        results.append(engine.iterate(4))
     if order == "rcm":
         assert blocks(engines[0].sweeper) >= 4
     for engine, result in zip(engines, results, strict=True):
@@ -226,17 +226,17 @@ def test_grid_engine_against_general_engine(kind, dtype):
         limit = np.inf if kind == "untruncated" else 5.5
         model.add_truncated_linear(model.edges(), rng.random(len(model.edges())), limit)
     graph = model.graph()
-    grid, general = grid_engine(graph, dtype), GeneralEngine(graph, node_order(graph, "index"))
+    grid, general = grid_engine(graph, dtype), GeneralMessages(graph, node_order(graph, "index"))
     for _ in range(5):
-        raw, error = grid.iterate(4, True, True)
-        other, _ = general.iterate(4, True, True)
+        raw, error = grid.iterate(4)
+        other, _ = general.iterate(4)
         assert raw == pytest.approx(other, rel=1e-5 if dtype == np.float32 else 1e-11)
         assert energy(graph, grid.best) - graph.constant == pytest.approx(grid.best_energy, rel=1e-6)
         assert energy(graph, general.best) - graph.constant == pytest.approx(general.best_energy, rel=1e-12)
         bound = certify(graph, graph.constant + raw, error)
         # the reparametrisation written out has at least this bound: its forward pass is half an iteration more
-        assert lower_bound(graph, grid.expand()) >= bound - 1e-4
-        assert lower_bound(graph, general.expand()) >= other + graph.constant - 1e-9 * abs(other)
+        assert lower_bound(graph, grid.export()) >= bound - 1e-4
+        assert lower_bound(graph, general.export()) >= other + graph.constant - 1e-9 * abs(other)
 
 
 @given(
@@ -257,7 +257,7 @@ def test_grid_bound_never_exceeds_the_optimum(seed, kind, integral, dtype):
     optimum, _ = brute_force(model)
     last = -math.inf
     for _ in range(8):
-        raw, error = engine.iterate(2, True, True)
+        raw, error = engine.iterate(2)
         assert graph.user_bound(certify(graph, graph.constant + raw, error)) <= optimum + 1e-12 * abs(optimum)
         assert raw >= last - 1e-4 * (1.0 + abs(raw))
         last = raw
@@ -274,11 +274,11 @@ def test_four_labels_in_registers_change_nothing(mixed):
         edges, np.where(rng.random(len(edges)) < (0.05 if mixed else 0.0), -1.0, 1.0) * rng.random(len(edges))
     )
     graph = model.graph()
-    fast, slow = (GeneralEngine(graph, node_order(graph, "index")) for _ in range(2))
+    fast, slow = (GeneralMessages(graph, node_order(graph, "index")) for _ in range(2))
     assert 0 < fast.sweeper.four.sum() <= graph.n and bool(fast.sweeper.four.all()) is not mixed
     slow.sweeper.four[:] = 0
     for _ in range(3):
-        assert fast.iterate(2, True, True) == slow.iterate(2, True, True)
+        assert fast.iterate(2) == slow.iterate(2)
         assert fast.best_energy == slow.best_energy
         np.testing.assert_array_equal(fast.best, slow.best)
         np.testing.assert_array_equal(fast.sweeper.messages, slow.sweeper.messages)

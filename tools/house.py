@@ -41,7 +41,7 @@ ALLOWED = {
     ("solvers", "registry"): "auto runs the other methods by name",
 }
 WHOLE_FAMILIES = ("auto",)  # runs other methods, through the registry
-SHARED = ("base", "capabilities")  # the shape that all solvers have
+SHARED = ("base", "capabilities", "engine")  # the shape that all solvers have
 
 
 def module_name(path: Path) -> str:

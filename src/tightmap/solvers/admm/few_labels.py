@@ -1,6 +1,6 @@
 """One tile of the ADMM sweeps on grids when a pixel has at most four labels and the table is Potts.
 
-The equations and the names are those of ``grid.py``; the layout is [row][label][column], so that the neighbours
+The equations and the names are those of ``grid_kernels.py``; the layout is [row][label][column], so that the neighbours
 to the left and right are plain loads (beyond the ends of a row they meet weights of zero).  Inpainting and segmentation
 have two to four labels, and then all vectors of a tile fit into registers: nothing is written to scratch between the
 gathering of the neighbours and the new iterate.  Labels that a model does not have are taken as zero, in the projection

@@ -1,61 +1,45 @@
-"""ADMM sweeps for any model: factors of every kind and order, all three decompositions, exact caching.
+"""ADMM on any model: factors of every kind and order, all three decompositions, exact caching, several threads.
 
-The energy is written with D copies x^1..x^D of all vectors, D the largest order (paper §4.2, eq. 20).  In the printed
-form the variable at position d of a clique uses copy d.  In the symmetrised form, the default, every clique appears in
-its D rotations with 1/D of its table, so that a variable meets every copy: position q uses copy (q + r) mod D in
-rotation r.  Both make F(x, .., x) = E(x).  One iteration updates the copies in turn, each given the latest others,
+The updates are those of updates.py.  An iteration goes through the copies d = 1, .., D in turn, through all variables
+for each, and through the multipliers at the end.  Within a copy variables do not read one another, so they are dealt to
+threads in fixed blocks; residuals are summed per block, in order: the result does not depend on the number of threads.
 
-    x^d <- projection of c^d on its set (eq. 35),   c^d the minimiser of the augmented Lagrangian in x^d (``_centre``),
-
-and then the multipliers y.  With p^d the gradient of F in x^d (eq. 32), for the three kinds of constraints,
-
-    cyclic     c^1 = x^2 - (y^2 + p^1) / rho                                                  (eq. 24, 36-38, where the
-               c^d = (x^(d-1) + x^(d+1)) / 2 + (y^d - y^(d+1) - p^d) / (2 rho)                sign of p^D is corrected)
-               c^D = x^(D-1) + (y^D - p^D) / rho
-               y^d += rho (x^(d-1) - x^d),   d > 1
-    star       c^1 = [sum_(d>1) x^d - (sum_(d>1) y^d + p^1) / rho] / (D - 1)                                   (eq. 25)
-               c^d = x^1 + (y^d - p^d) / rho,   y^d += rho (x^1 - x^d),   d > 1
-    symmetric  c^d = mean of the other copies - D / (rho (D - 1)) (p^d + y^d - mean y)                         (eq. 26)
-               y^d += rho (x^d - mean x)
-
-The first copy is in the simplices, the others are non-negative.  With three or more copies these also stay below one:
-products of unbounded copies with negative costs would have no minimum, and a simplex is inside the unit box anyway.
-
-p^d, the gradient of F in x^d, is gathered per variable from the factors around it, so that variables are independent
-within a copy: no atomics, any number of threads, same result.
-
-Caching as on grids (grid.py): a vector that would move by at most ``eps`` (squared) stays, a variable is skipped
-while nothing that it reads has changed, and the two together give bit for bit what recomputing everything gives.
+Caching, as on grids.  A vector that would move by at most ``eps`` (squared) stays as it is, and a variable is skipped
+while nothing that it reads has changed; the two together give bit for bit what recomputing everything gives.  A new rho
+makes every variable dirty.
 """
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import contract, labellings
+from tightmap.factors.kernels import workspace
 from tightmap.graph.graph import Arrays
-from tightmap.moves.simplex import simplex_threshold
+from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
+from tightmap.runtime.parallel import Teams
 from tightmap.runtime.sync import meet, together
+from tightmap.solvers.admm.engine import Heated, Iterates, Noise, Splitting, Start, Step, worthwhile_threads
+from tightmap.solvers.admm.ranges import capped, incident_ranges
+from tightmap.solvers.admm.updates import (
+    Form,
+    add_unary,
+    centre,
+    copy_beside,
+    linear_term,
+    move_copy,
+    move_multipliers,
+    project,
+    squared_change,
+    squared_disagreement,
+)
 
-CYCLIC, STAR, SYMMETRIC = 0, 1, 2
-DECOMPOSITIONS = {"cyclic": CYCLIC, "star": STAR, "symmetric": SYMMETRIC}
 BLOCK = 64  # variables that a thread takes at a time
-
-
-class Form(NamedTuple):
-    """Which of the equivalent decomposed problems is solved."""
-
-    copies: int  # D >= 2
-    decomposition: int
-    symmetrize: bool
-    all_simplex: bool  # every copy in the simplex instead of the first one only
-    unary_split: bool  # unaries shared among the copies instead of given to the first
-    relax: float  # over-relaxation of the consensus: 1 for none, below 2; not for symmetric, nor cyclic with D > 2
 
 
 class GeneralState(NamedTuple):
@@ -77,89 +61,6 @@ def general_state(g: Arrays, form: Form) -> GeneralState:
 
 
 @lean
-def pull(g, form, x, d, i, out, start, work, until):
-    """out = p^d_i, the gradient of F with respect to copy d of variable i, without the unary.
-
-    False when time was up before all factors were visited.
-    """
-    spent = 0.0
-    c = g.cards[i]
-    size = g.offset[len(g.cards)]
-    for s in range(c):
-        out[s] = 0.0
-    for a in range(g.adj_start[i], g.adj_start[i + 1]):
-        f = int(g.adj_factor[a])
-        pos = int(g.adj_pos[a])
-        if not form.symmetrize and pos != d:
-            continue
-        if until < EVER:
-            spent += labellings(g, f)
-            if spent > LOOK:
-                spent = 0.0
-                if late(until):
-                    return False
-        first = g.scope_start[f]
-        for q in range(g.scope_start[f + 1] - first):
-            copy = (d + q - pos) % form.copies if form.symmetrize else q
-            start[q] = copy * size + g.offset[g.scope[first + q]]
-        contract(g, f, pos, x, start, out, work)
-    if form.symmetrize:
-        for s in range(c):
-            out[s] /= form.copies
-    return True
-
-
-@lean
-def add_unary(g, form, d, i, out):
-    """Add copy d's share of the unary of variable i."""
-    if form.unary_split or d == 0:
-        share = 1.0 / form.copies if form.unary_split else 1.0
-        for s in range(g.cards[i]):
-            out[s] += share * g.unary[g.offset[i] + s]
-
-
-@lean
-def _centre(form, x, y, d, at, size, rho, c, p):
-    """p (holding p^d) becomes c^d: supplement B, with the sign of p^D corrected.  ``at`` = offset of the variable."""
-    last = form.copies - 1
-    if form.decomposition == CYCLIC:
-        if d == 0:
-            for s in range(at, at + c):
-                p[s - at] = x[size + s] - (y[size + s] + p[s - at]) / rho
-        elif d == last:
-            keep = 1.0 - form.relax
-            a, b = (d - 1) * size, d * size
-            for s in range(at, at + c):
-                before = form.relax * x[a + s] + keep * x[b + s] if last == 1 else x[a + s]
-                p[s - at] = before + (y[b + s] - p[s - at]) / rho
-        else:
-            a, b, e = (d - 1) * size, d * size, (d + 1) * size
-            for s in range(at, at + c):
-                p[s - at] = 0.5 * (x[a + s] + x[e + s]) + (y[b + s] - y[e + s] - p[s - at]) / (2.0 * rho)
-    elif form.decomposition == STAR:
-        if d == 0:
-            for s in range(at, at + c):
-                total = -p[s - at] / rho
-                for e in range(1, form.copies):
-                    total += x[e * size + s] - y[e * size + s] / rho
-                p[s - at] = total / last
-        else:
-            keep = 1.0 - form.relax
-            b = d * size
-            for s in range(at, at + c):
-                p[s - at] = form.relax * x[s] + keep * x[b + s] + (y[b + s] - p[s - at]) / rho
-    else:
-        scale = form.copies / (rho * last)
-        for s in range(at, at + c):
-            others, mean = 0.0, 0.0
-            for e in range(form.copies):
-                mean += y[e * size + s]
-                if e != d:
-                    others += x[e * size + s]
-            p[s - at] = others / last - scale * (p[s - at] + y[d * size + s] - mean / form.copies)
-
-
-@lean
 def _mark(g, form, dirty, d, i):
     """Everything that reads copy d of variable i: the factors around it, and the variable's other copies."""
     for e in range(form.copies + 1):
@@ -172,13 +73,13 @@ def _mark(g, form, dirty, d, i):
         first = g.scope_start[f]
         for q in range(g.scope_start[f + 1] - first):
             if q != pos:
-                dirty[(d + q - pos) % form.copies if form.symmetrize else q, g.scope[first + q]] = 1
+                dirty[copy_beside(form, d, pos, q), g.scope[first + q]] = 1
 
 
 @compiled
 def _update_block(g, form, state, d, b, rho, eps, scratch, until):
     """Copy d of the dirty variables of a block; returns how many there were (fewer when time is up)."""
-    x, dirty = state.x, state.dirty
+    x, y, dirty = state.x, state.y, state.dirty
     n = len(g.cards)
     size = g.offset[n]
     work = np.empty(scratch)
@@ -196,83 +97,38 @@ def _update_block(g, form, state, d, b, rho, eps, scratch, until):
             if late(until):
                 break
         c, at = g.cards[i], g.offset[i]
-        if not pull(g, form, x, d, i, p, start, work, until):
+        if not linear_term(g, form, x, d, i, p, start, work, until):
             break
         dirty[d, i] = 0
         count += 1
         add_unary(g, form, d, i, p)
-        _centre(form, x, state.y, d, at, size, rho, c, p)
-        simplex = d == 0 or form.all_simplex
-        floor = simplex_threshold(p, c) if simplex else 0.0
-        change = 0.0
-        for s in range(c):
-            v = p[s] - floor
-            v = v if v > 0.0 else 0.0
-            if not simplex and form.copies > 2 and v > 1.0:
-                v = 1.0
-            e = v - x[d * size + at + s]
-            change += e * e
-            p[s] = v
+        centre(form, x, y, d, at, size, rho, c, p)
+        project(form, d, c, p)
+        change = squared_change(x, d, at, size, c, p)
         if change > eps:
             total += change
-            if form.relax != 1.0 and d > 0 and (form.decomposition == STAR or form.copies == 2):
-                # over-relaxed multipliers: this part needs the copy before its update, the rest follows below
-                for s in range(c):
-                    state.y[d * size + at + s] += rho * (1.0 - form.relax) * (x[d * size + at + s] - p[s])
-            for s in range(c):
-                x[d * size + at + s] = p[s]
+            move_copy(form, x, y, d, at, size, rho, c, p)
             _mark(g, form, dirty, d, i)
     state.residual[d, b] = total
     return count
 
 
 @lean
-def _mean(form, x, s, size):
-    """Mean over the copies of entry s, which only the symmetric decomposition needs."""
-    total = 0.0
-    if form.decomposition == SYMMETRIC:
-        for d in range(form.copies):
-            total += x[d * size + s]
-    return total / form.copies
-
-
-@lean
-def _disagreement(form, x, d, s, size, mean):
-    """By how much entry s of copy d violates its constraint."""
-    if form.decomposition == CYCLIC:
-        return x[(d - 1) * size + s] - x[d * size + s]
-    if form.decomposition == STAR:
-        return x[s] - x[d * size + s]
-    return x[d * size + s] - mean
-
-
-@lean
 def _multiply_block(g, form, state, b, rho, eps):
-    """The multipliers of a block, and its squared violation of the consensus."""
+    """The multipliers of the dirty variables of a block."""
     x, y, dirty = state.x, state.y, state.dirty
     n, last = len(g.cards), form.copies
-    first = 0 if form.decomposition == SYMMETRIC else 1
-    over_relaxed = form.decomposition == STAR or (form.decomposition == CYCLIC and last == 2)
-    scale = form.relax if over_relaxed else 1.0
     size = g.offset[n]
     total = 0.0
     for i in range(b * BLOCK, min(n, (b + 1) * BLOCK)):
         if dirty[last, i] == 0:
             continue
         dirty[last, i] = 0
-        at, end = g.offset[i], g.offset[i + 1]
-        gap = 0.0
-        for s in range(at, end):
-            mean = _mean(form, x, s, size)
-            for d in range(first, last):
-                e = _disagreement(form, x, d, s, size, mean)
-                gap += e * e
+        c, at = g.cards[i], g.offset[i]
+        gap = squared_disagreement(form, x, at, size, c)
         if gap > eps:
             total += gap
-            for s in range(at, end):
-                mean = _mean(form, x, s, size)
-                for d in range(first, last):
-                    y[d * size + s] += rho * scale * _disagreement(form, x, d, s, size, mean)
+            move_multipliers(form, x, y, at, size, rho, c)
             for e in range(last + 1):
                 dirty[e, i] = 1
     state.residual[last, b] = total
@@ -344,3 +200,74 @@ def general_sweeps(
     work, total = np.zeros(state.residual.shape[1], np.int64), np.zeros(2)
     together(team, _sweeps, team, g, form, state, rho, eps, iterations, cached, scratch, left, work, total)
     return float(total[0]), int(work.sum())
+
+
+class GeneralSplitting(Splitting):
+    """Copies and multipliers of any model, in double precision."""
+
+    def __init__(self, g: Arrays, form: Form, eps: float, threads: int, cached: bool) -> None:
+        self.form, self.eps, self.cached = form, eps, cached
+        sizes = np.add.reduceat(g.cards[g.scope], g.scope_start[:-1]) if len(g.kind) else np.zeros(1)
+        entries = float(sizes.sum()) * float(g.cards.mean())
+        self.effort = entries * form.copies
+        self.teams = Teams(worthwhile_threads(entries, threads))
+        ranges = incident_ranges(g)
+        self.variables = len(g.cards)
+        self.kappa = float(ranges.mean()) / form.copies
+        self.arrays = g._replace(unary=capped(g, ranges))
+        self.noisy = self.arrays
+        self.scratch = workspace(g)
+        self.state = general_state(g, form)
+
+    def reset(self, start: Start, noise: Noise | None = None) -> None:
+        g = self.arrays
+        self.noisy = g if noise is None else g._replace(unary=g.unary + noise.draw(len(g.unary)))
+        x = np.repeat(1.0 / g.cards, g.cards) if start is None else start
+        if isinstance(start, Heated):
+            x = start.vectors(slice(None), g.cards)
+        self._copies(self.state.x)[:] = x
+        self.state.y[:] = 0.0
+        self.state.dirty[:] = 1
+
+    def iterate(self, count: int, how: Step, left: float = EVER) -> tuple[float, float]:
+        if how.fresh:
+            self.state.dirty[:] = 1
+        form = self.form._replace(relax=how.relax)
+        team = self.teams.choose(self.variables)
+        begin = time.perf_counter()
+        residual, work = general_sweeps(
+            self.noisy, form, self.state, how.rho, self.eps, count, self.cached, self.scratch, left, team
+        )
+        self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, work))
+        return residual / self.variables, work / max(1, count * self.variables * form.copies)
+
+    def _copies(self, flat: Vector) -> Vector:
+        return flat.reshape(self.form.copies, -1)
+
+    def relaxed(self) -> Vector:
+        return self._copies(self.state.x)[0].copy()
+
+    def labels(self) -> Labels:
+        g = self.arrays
+        x = self.relaxed()
+        if (g.cards == g.cards[0]).all():
+            return x.reshape(-1, int(g.cards[0])).argmax(axis=1)
+        top = np.repeat(np.maximum.reduceat(x, g.offset[:-1]), g.cards)
+        first = np.flatnonzero(x == top)
+        owner = np.repeat(np.arange(self.variables), g.cards)[first]
+        start = np.searchsorted(owner, np.arange(self.variables))
+        return first[start] - g.offset[:-1]
+
+    def export(self) -> Iterates:
+        return Iterates(self._copies(self.state.x).copy(), self._copies(self.state.y).copy())
+
+    def load(self, content: Iterates) -> None:
+        self.reset(None)
+        self._copies(self.state.x)[:] = content.copies
+        self._copies(self.state.y)[:] = content.multipliers
+
+    def close(self) -> None:
+        del self.state, self.arrays, self.noisy
+
+    def searched(self, g: Arrays) -> Arrays:
+        return self.noisy

@@ -18,7 +18,7 @@ from tightmap.moves.context import Vector
 from tightmap.moves.simplex import simplex_threshold
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER
-from tightmap.solvers.admm.general import CYCLIC, STAR, Form, add_unary, pull
+from tightmap.solvers.admm.updates import CYCLIC, STAR, Form, add_unary, linear_term
 
 
 @compiled
@@ -27,7 +27,7 @@ def _gradient_copy(g, form, x, d, out, scratch):
     work = np.empty(scratch)
     for i in range(len(g.cards)):
         row = out[g.offset[i] : g.offset[i + 1]]
-        pull(g, form, x, d, i, row, start, work, EVER)
+        linear_term(g, form, x, d, i, row, start, work, EVER)
         add_unary(g, form, d, i, row)
 
 

@@ -12,7 +12,7 @@ from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import Stencil, find_stencil
 from tightmap.moves.context import Context, Labels
-from tightmap.solvers.admm.grid import fits
+from tightmap.solvers.admm.grid_layout import fits
 from tightmap.solvers.admm.tiles.programme import Plan, Run
 from tightmap.solvers.admm.tiles.rows import DIRECTIONS, GridRows, InMemory
 from tightmap.solvers.base import Final, Progress

@@ -22,7 +22,7 @@ import numpy as np
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Kind
 from tightmap.graph.stencil import Stencil
-from tightmap.solvers.admm import grid
+from tightmap.solvers.admm.grid_layout import fits
 from tightmap.solvers.admm.schedule import Cycle
 from tightmap.solvers.admm.tiles.engines import Engine, Inline, Processes
 from tightmap.solvers.admm.tiles.rows import DIRECTIONS, GridRows
@@ -85,7 +85,7 @@ def check_model(model: GridRows) -> None:
         raise ModelError("weights must be finite")
     profile = np.array(model.profile)
     rising = len(profile) == model.labels and profile[0] == 0.0 and (np.diff(profile) >= 0).all()
-    if not rising or not np.isfinite(profile).all() or not grid.fits(_outline(model)):
+    if not rising or not np.isfinite(profile).all() or not fits(_outline(model)):
         raise ModelError(
             "the cost of a difference of labels must be 0 at 0, rise, and level off at a difference of 8 or less"
         )

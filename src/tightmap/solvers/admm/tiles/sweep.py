@@ -1,7 +1,7 @@
 """ADMM iterations on some rows of a grid, exactly as on the whole grid.
 
-One iteration of ``solvers/admm/grid.py`` reads the neighbours' x2 in its first phase and their x1 in its second, so
-what a row becomes depends on two rows to each side.  Rows first..last after k iterations therefore follow from the rows
+One iteration (grid_kernels.py) reads the neighbours' x2 in its first phase and their x1 in its second, so what a row
+becomes depends on two rows to each side.  Rows first..last after k iterations therefore follow from the rows
 first - 2k..last + 2k before: these are copied, swept as a grid of their own, and the wrong outer rows are dropped.
 
 The penalty is a function of the iteration alone, rho(t) = rho0 growth^(10 floor(t / 10)), so that k is free.
@@ -17,7 +17,15 @@ import numpy.typing as npt
 from tightmap.graph.graph import Kind
 from tightmap.graph.stencil import Stencil
 from tightmap.runtime.simd import LANES
-from tightmap.solvers.admm import grid
+from tightmap.solvers.admm.grid_layout import (
+    grid_place,
+    grid_plan,
+    grid_ranges,
+    grid_read,
+    grid_state,
+    grid_write,
+)
+from tightmap.solvers.admm.grid_sweeps import grid_sweeps, grid_touch
 from tightmap.solvers.admm.tiles.rows import DIRECTIONS, GridRows
 from tightmap.solvers.admm.tiles.store import ITERATES, Store
 
@@ -58,27 +66,27 @@ class Strip:
             last - first, model.width, model.labels, Kind.POTTS, np.array(DIRECTIONS[: model.directions]), planes,
             np.array(model.profile),
         )  # fmt: skip
-        self.plan = grid.grid_plan(stencil, segment.dtype)
+        self.plan = grid_plan(stencil, segment.dtype)
         del planes, stencil
-        self.state = grid.grid_state(self.plan)
+        self.state = grid_state(self.plan)
         self.whole = np.array([0, last - first], np.int64)
         for begin in range(0, last - first, PART):
             end = min(begin + PART, last - first)
             rows = model.unaries(first + begin, first + end).reshape(-1, model.labels)
-            cap = grid.grid_ranges(self.plan, begin, end)
+            cap = grid_ranges(self.plan, begin, end)
             rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + cap[:, None]).astype(segment.dtype)
             if segment.noise > 0.0:
                 noise = [
                     row_noise(segment, row, model.width * model.labels) for row in range(first + begin, first + end)
                 ]
                 rows += np.concatenate(noise).reshape(rows.shape)
-            grid.grid_write(self.plan, self.plan.unary, rows, begin)
+            grid_write(self.plan, self.plan.unary, rows, begin)
 
     def uniform(self) -> None:
         """The start of a cycle."""
         labels = self.model.labels
         x = np.full((self.model.width * (self.last - self.first), labels), 1.0 / labels, self.state.x1.dtype)
-        grid.grid_place(self.plan, self.state.x1, x, 0)
+        grid_place(self.plan, self.state.x1, x, 0)
         self.state.x2[:] = self.state.x1
         self.state.y[:] = 0
 
@@ -101,8 +109,8 @@ class Strip:
         at, end = segment.iteration, segment.iteration + segment.length
         while at < end:
             count = min(SAME_RHO - at % SAME_RHO, end - at)
-            grid.grid_touch(self.state)
-            grid.grid_sweeps(
+            grid_touch(self.state)
+            grid_sweeps(
                 self.plan, self.state, kind(segment.rho(at)), kind(segment.relax), kind(DEAD_BAND), count, self.whole,
                 True, 1,
             )  # fmt: skip
@@ -148,12 +156,12 @@ def round_tile(model: GridRows, store: Store, tile: int, side: int, double: bool
         PART, model.width, model.labels, Kind.POTTS, np.array(DIRECTIONS[: model.directions]),
         np.zeros((model.directions, PART, model.width)), np.array(model.profile),
     )  # fmt: skip
-    plan = grid.grid_plan(outline, np.float64 if double else np.float32)
+    plan = grid_plan(outline, np.float64 if double else np.float32)
     flat = plan.unary  # a place with the right layout
     margin = plan.labels * LANES
     for begin in range(lo, hi, PART):
         end = min(begin + PART, hi)
         flat[margin:-margin].reshape(PART + 2, -1)[1 : 1 + end - begin] = store.read(f"x1.{side}", begin, end)
-        x = grid.grid_read(plan, flat, 0, end - begin)
+        x = grid_read(plan, flat, 0, end - begin)
         labels[begin - lo : end - lo] = x.argmax(axis=1).reshape(end - begin, model.width)
     return labels

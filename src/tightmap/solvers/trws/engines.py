@@ -1,0 +1,211 @@
+"""The two engines of TRW-S: messages of 4-connected grids (grid.py) and of everything else (general.py).
+
+An engine holds the messages, makes passes over them, and keeps the best labelling that was rounded on the way.
+Messages travel between engines in the layout of the certificate, one vector for each end of every edge
+(energies.message_offsets).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tightmap.energy.certificate import UNIT
+from tightmap.graph.graph import FloatArray, Graph, Kind
+from tightmap.graph.stencil import Stencil, find_stencil
+from tightmap.runtime.pace import EVER, TimeUp
+from tightmap.runtime.simd import LANES
+from tightmap.runtime.sync import Crew
+from tightmap.solvers.engine import Engine
+from tightmap.solvers.trws import general
+from tightmap.solvers.trws.grid import (
+    Strips,
+    build_strips,
+    from_strips,
+    images_of_messages,
+    set_messages,
+    sweep,
+)
+from tightmap.solvers.trws.grid_bound import bound_sweep
+
+WORTH_THREADS = 1 << 17  # models with fewer message entries run on one thread
+WIDEST = 16  # quadratic costs that rise over more differences than this use the parabolas of the general engine
+
+
+class Passes(NamedTuple):
+    """How an iteration, a pass forward and one backward, is made."""
+
+    rounding: bool = True  # labels are chosen on the way
+    certify: bool = True  # the bound is wanted
+
+
+BOTH = Passes()
+
+
+class GeneralMessages(Engine[Passes, FloatArray]):
+    """Of any pairwise model, in double precision."""
+
+    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1) -> None:
+        self.graph, self.order = graph, order
+        self.sweeper = general.build_sweeper(graph, order)
+        self.entries = len(self.sweeper.messages)
+        worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
+        self.crew = Crew(worth)
+        self.labels = np.zeros(graph.n, dtype=np.int64)
+        self.best = self.labels.copy()
+        self.best_energy = math.inf  # of the best rounding since this was last set to inf, without the constant
+
+    def iterate(self, count: int, how: Passes = BOTH, left: float = EVER) -> tuple[float, float]:
+        """Iterations; returns the bound without the constant, and the error that rounding can have made in it.
+
+        TimeUp after ``left`` seconds, with the messages as they were before.
+        """
+        low, size = -math.inf, 0.0
+        until = time.perf_counter() + left
+        before = self.sweeper.messages.copy() if left < EVER else None
+        for k in range(2 * count):
+            left = until - time.perf_counter() if before is not None else EVER
+            try:
+                energy, low, size = general.half_sweep(
+                    self.graph, self.sweeper, self.crew, k % 2 == 0, self.labels, how.rounding, left
+                )
+            except TimeUp:
+                if before is not None:
+                    self.sweeper.messages[:] = before
+                raise
+            if how.rounding and energy < self.best_energy:
+                self.best_energy = energy
+                self.best[:] = self.labels
+        return low, UNIT * (size + 4.0 * (self.graph.n + self.graph.m) * abs(low))
+
+    def load(self, content: FloatArray) -> None:
+        general.collapse_messages(self.graph, self.sweeper, content)
+
+    def take_over(self, earlier: GeneralMessages) -> bool:
+        """Go on from the messages of an engine on the same structure; False where it is not the same."""
+        if not (same_structure(earlier.graph, self.graph) and np.array_equal(earlier.order, self.order)):
+            return False
+        self.sweeper.messages[:] = earlier.sweeper.messages
+        return True
+
+    def export(self) -> FloatArray:
+        return general.expanded_messages(self.graph, self.sweeper)
+
+    def close(self) -> None:
+        del self.sweeper
+
+
+class GridMessages(Engine[Passes, FloatArray]):
+    """Of a 4-connected grid with one table of differences, in single or double precision."""
+
+    def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
+        self.graph = graph
+        # the smallest unary of every pixel is zero: whatever the costs are counted from, float32 sees the differences
+        unary = graph.arrays.unary.reshape(graph.n, -1)
+        lowest = unary.min(axis=1, keepdims=True)
+        self.shift = math.fsum(lowest[:, 0])
+        self.grid: Strips = build_strips(stencil, unary - lowest, dtype)
+        self.entries = graph.m * stencil.labels
+        self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
+        self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
+        self.energies = np.zeros(self.grid.strips * LANES)
+        self.best = np.zeros(graph.n, dtype=np.int64)
+        self.best_energy = math.inf
+
+    def _pass(self, forward: bool, rounding: bool) -> None:
+        self.energies[:] = 0.0
+        self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
+        if rounding:
+            energy = self.shift + math.fsum(self.energies)
+            if energy < self.best_energy:
+                chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
+                self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
+
+    def iterate(self, count: int, how: Passes = BOTH, left: float = EVER) -> tuple[float, float]:
+        """As GeneralMessages.iterate, but never too late: an iteration takes a fraction of a second at most.
+
+        The bound costs a pass more, so it is -inf unless asked for.
+        """
+        bound = (-math.inf, 0.0)
+        for k in range(count):
+            self._pass(True, how.rounding)
+            if how.certify and k == count - 1:
+                bound = self._bound()
+            self._pass(False, how.rounding)
+        return bound
+
+    def _bound(self) -> tuple[float, float]:
+        grid = self.grid
+        sums = np.zeros((grid.strips, 2))
+        rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
+        self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
+        low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
+        # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
+        operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
+        return low, UNIT * operations * size
+
+    def take_over(self, earlier: GridMessages) -> bool:
+        """As GeneralMessages.take_over; the precision has to be the same too."""
+        mine, other = self.grid, earlier.grid
+        same = (mine.height, mine.width, mine.right.dtype) == (other.height, other.width, other.right.dtype)
+        if not same or not same_structure(earlier.graph, self.graph):
+            return False
+        for here, there in ((mine.right, other.right), (mine.down, other.down), (mine.across, other.across)):
+            here[:] = there
+        return True
+
+    def _twin(self) -> GeneralMessages:
+        """The same model with one slot per edge, from which messages of both ends can be made."""
+        return GeneralMessages(self.graph, np.arange(self.graph.n, dtype=np.int64))
+
+    def load(self, content: FloatArray) -> None:
+        shape = (self.grid.height * self.grid.width, self.grid.labels)
+        images = np.zeros((2, *shape))
+        ends = self.graph.edges.astype(np.int64)
+        right = ends[:, 1] - ends[:, 0] == 1
+        with closing(self._twin()) as twin:
+            twin.load(content)
+            slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
+            images[0, ends[right, 0]] = slots[right]
+            images[1, ends[~right, 0]] = slots[~right]
+        set_messages(self.grid, *images.reshape(2, self.grid.height, self.grid.width, self.grid.labels))
+
+    def export(self) -> FloatArray:
+        ends = self.graph.edges.astype(np.int64)
+        right = ends[:, 1] - ends[:, 0] == 1
+        images = [image.reshape(-1, self.grid.labels) for image in images_of_messages(self.grid)]
+        with closing(self._twin()) as twin:
+            slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
+            slots[right] = images[0][ends[right, 0]]
+            slots[~right] = images[1][ends[~right, 0]]
+            return twin.export()
+
+    def close(self) -> None:
+        del self.grid
+
+
+def same_structure(a: Graph, b: Graph) -> bool:
+    """The same variables and factors, whatever they cost."""
+    names = ("cards", "kind", "scope_start", "scope")
+    pairs = [(getattr(a.arrays, name), getattr(b.arrays, name)) for name in names]
+    return all(one is other or np.array_equal(one, other) for one, other in pairs)
+
+
+def grid_stencil(graph: Graph) -> Stencil | None:
+    """The stencil of a model that the grid engine takes, or None."""
+    stencil = find_stencil(graph, max_displacements=2, max_radius=1)
+    if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
+        return None
+    height, width = stencil.height, stencil.width
+    if width == 1 or graph.arrays.weight.min() < 0.0 or stencil.profile.max() <= 0.0:
+        return None
+    if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
+        return None
+    edges = height * (width - 1) + (height - 1) * width
+    padded = -(-height // LANES) * LANES * (width + LANES - 1)
+    return stencil if graph.m >= 0.9 * edges and padded <= 1.5 * height * width else None
