@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # tests whose models are small enough for kernels that are not compiled
 COVERED ?= tests/test_conformance.py
 
-.PHONY: demo test fuzz check-memory check-deployment coverage lint bench clean
+.PHONY: demo test fuzz check-memory check-deployment coverage lint bench wheel clean
 
 $(VENV)/.base: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -54,6 +54,10 @@ check-deployment:  ## build the container of deploy/ and solve with it; without 
 
 bench: $(VENV)/.bench  ## the short benchmark, with a report page
 	$(BIN)/tightmap bench smoke --report bench.html
+
+wheel: $(VENV)/.base  ## a wheel for this platform with all kernels compiled, in dist/; METHOD="trws admm" for these only
+	$(BIN)/python -m pip install --quiet wheel
+	$(BIN)/python tools/build_wheel.py --out dist $(addprefix --method ,$(METHOD))
 
 clean:
 	rm -rf $(VENV) .coverage demo.png bench.html fuzz-failures

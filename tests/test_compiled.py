@@ -13,7 +13,7 @@ from numba import types
 from numba.core.dispatcher import Dispatcher
 
 import tightmap
-import tightmap.runtime.linking
+from tightmap.runtime import keeping
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.linking import Compiled
 
@@ -196,7 +196,7 @@ def test_a_full_disk_does_not_lose_the_result(monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tightmap.runtime.linking._CheckedFiles._open_for_write", fail)
+    monkeypatch.setattr("tightmap.runtime.keeping._CheckedFiles._open_for_write", fail)
     assert thrice(4) == 12
 
 
@@ -204,14 +204,14 @@ def test_without_a_place_on_disk_it_still_works(monkeypatch):
     def refuse(*_):
         raise RuntimeError("cannot cache function: no locator available")
 
-    monkeypatch.setattr("tightmap.runtime.linking._PackageCache.__init__", refuse)
+    monkeypatch.setattr("tightmap.runtime.keeping._OwnCache.__init__", refuse)
 
     @compiled
     def twice(x):
         return 2 * x
 
     with pytest.raises(RuntimeError):
-        tightmap.runtime.linking._PackageCache(None)
+        keeping._OwnCache(None, None)
     assert twice(4) == 8
 
 

@@ -57,9 +57,8 @@ class _Compilation(event.Listener):
         self.begin()
         with self.lock:
             if event.kind == COMPILE and not self.announced:
-                seen = self.always or (sys.stderr is not None and sys.stderr.isatty())
-                logger.log(logging.WARNING if seen else logging.INFO, "compiling kernels, first run only")
                 self.announced = True
+                announce("compiling kernels, first run only")
 
     def on_end(self, event: Any) -> None:
         self.end()
@@ -138,6 +137,12 @@ def stopped() -> Iterator[None]:
 def now() -> float:
     """Seconds since some fixed moment, compilation left out."""
     return time.perf_counter() - _compilation.seconds()
+
+
+def announce(message: str) -> None:
+    """Say something about kernels: a warning to a person at a terminal and by the command line, else information."""
+    seen = _compilation.always or (sys.stderr is not None and sys.stderr.isatty())
+    logger.log(logging.WARNING if seen else logging.INFO, message)
 
 
 def announce_always(yes: bool) -> None:

@@ -1,42 +1,31 @@
 """Numba functions that are cheap to compile when only other compiled functions call them (``compiled`` says why).
 
-Everything here builds on parts of Numba that it does not document, and that a new version may change.  So this is the
-only file that does: where it cannot be imported, ``compiled`` goes on with Numba's own decorator.
+Everything here builds on parts of Numba that it does not document, and that a new version may change.  So this file and
+``keeping`` are the only ones that do: where they cannot be imported, ``compiled`` goes on with Numba's own decorator.
 
 - Called from a compiled function, a function is translated and handed on, once for integers of all widths; nothing is
   optimised before the function that Python calls, which then is optimised as a whole.
-- Called from Python, it is compiled in full, and kept on disk.
-
-What is on disk is used as long as the function and all modules it uses are the same in memory (``fingerprint``),
-whereas Numba looks at the file of the function itself only, and would keep code of callees long gone.
+- Called from Python, it is compiled in full, and kept on disk (``keeping``).
 """
 
 from __future__ import annotations
 
-import glob
-import hashlib
-import itertools
-import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from llvmlite.binding import ffi
-from numba.core import compiler, config, event, sigutils, types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core import compiler, event, sigutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
-from tightmap.runtime import guard
+from tightmap.runtime import keeping
 from tightmap.runtime.clock import PREPARE, check_wall
-from tightmap.runtime.fingerprint import fingerprint
 from tightmap.runtime.forks import wait_before_fork
-from tightmap.runtime.plain import CODE_OPTIONS
 
 
 def _check_internals() -> None:
@@ -51,12 +40,8 @@ def _check_internals() -> None:
         ),
         _FunctionCompiler: ("_compile_core", "compile"),
         CPUDispatcher: ("compile", "get_call_template", "enable_caching"),
-        FunctionCache: ("load_overload", "save_overload"),
-        IndexDataCacheFile: (
-            "_load_index", "_save_index", "_load_data", "_save_data", "_data_name", "_data_path", "_open_for_write",
-            "_dump",
-        ),
         compiler.CompileResult: ("_find_referenced_environments", "_replace"),
+        **keeping.INTERNALS,
     }  # fmt: skip
     parameters: dict[Any, tuple[str, ...]] = {
         compiler.compile_extra: (
@@ -64,7 +49,7 @@ def _check_internals() -> None:
         ),
         _FunctionCompiler.__init__: ("py_func", "targetdescr", "targetoptions", "locals", "pipeline_class"),
         _FunctionCompiler._compile_core: ("args", "return_type"),
-        IndexDataCacheFile.__init__: ("cache_path", "filename_base", "source_stamp"),
+        **keeping.PARAMETERS,
     }  # fmt: skip
     for owner, names in needed.items():
         for name in names:
@@ -149,72 +134,6 @@ class _LinkedCompiler(_Compiler):
         return result
 
 
-class _CheckedFiles(IndexDataCacheFile):
-    """Files of Numba's cache that may be torn, cut short or written by several processes at once.
-
-    Machine code is preceded by its checksum and is on disk before the index names it.  Whatever cannot be read counts
-    as absent, so the kernel is compiled and written again.
-    """
-
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            index = super()._load_index()
-        except Exception:  # whatever unpickling a damaged file may raise
-            return {}
-        return index if isinstance(index, dict) else {}
-
-    def _load_data(self, name: str) -> Any:
-        with open(self._data_path(name), "rb") as file:
-            checksum, data = file.read(32), file.read()
-        return pickle.loads(data) if hashlib.sha256(data).digest() == checksum else None
-
-    def _save_data(self, name: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
-            file.write(hashlib.sha256(content).digest() + content)
-
-    def save(self, key: Any, data: Any) -> None:
-        index = self._load_index()
-        taken = set(index.values())
-        name = index.get(key) or next(n for n in map(self._data_name, itertools.count(1)) if n not in taken)
-        self._save_data(name, data)
-        index[key] = name
-        self._save_index(index)
-
-
-class _PackageCache(FunctionCache):
-    """Numba's cache on disk, valid for the very functions that this process has imported."""
-
-    def __init__(self, py_func: Any) -> None:
-        super().__init__(py_func)
-        stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
-        variant = "-checked" if guard.CHECKED else ""  # both kinds are kept: neither drives out the other
-        # the stamp is part of the name of the data, so that no index ever leads to code of another version
-        short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
-        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base + variant, stamp)
-        self._cache_file._data_name_pattern = f"{self._impl.filename_base}{variant}.{short}.{{number:d}}.nbc"
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # readable, but not what this version of Numba makes of it
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):  # no room, or no longer allowed: compiled again by the next process
-            super().save_overload(sig, data)
-            self._drop_outdated()
-
-    def _drop_outdated(self) -> None:
-        """Remove machine code of this function that the index does not name."""
-        kept = set(self._cache_file._load_index().values())
-        prefix = self._cache_file._index_name.removesuffix("nbi")
-        for path in Path(self._cache_path).glob(glob.escape(prefix) + "*.nbc"):
-            if path.name not in kept:
-                with suppress(OSError):
-                    path.unlink()
-
-
 class _Entry(CPUDispatcher):
     """The form of a compiled function that Python calls."""
 
@@ -227,11 +146,8 @@ class _Entry(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         check_wall()
         with global_compiler_lock, event.trigger_event(PREPARE):
-            if not isinstance(self._cache, _PackageCache):
-                with suppress(
-                    RuntimeError, OSError
-                ):  # no place on disk that may be written to: compiled in every process
-                    self._cache = _PackageCache(self.py_func)
+            if not isinstance(self._cache, keeping.Kept):
+                self._cache = keeping.Kept(self.py_func)
             entry_point = super().compile(sig)
             result: Any = self.overloads[tuple(sigutils.normalize_signature(sig)[0])]
             if result.metadata is not None:  # compiled just now: the functions in it get what they look up at run time
