@@ -100,14 +100,20 @@ def from_strips(flat: npt.NDArray, height: int, width: int, *tail: int) -> npt.N
     return out[:height]
 
 
+PART = 1 << 16  # unaries that are looked at together
+
+
 def compact(unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> npt.DTypeLike:
     """The smallest type that holds the unaries as they are: whole numbers below 65536 need 16 bits.
 
     Sweeps over many labels are limited by memory bandwidth, and this saves a tenth of it.
     """
-    low, high = unary.min(initial=0.0), unary.max(initial=0.0)
-    whole = low >= 0.0 and high < 65536.0 and not (unary % 1.0).any()
-    return np.uint16 if whole else dtype
+    flat = unary.reshape(-1)
+    for first in range(0, flat.size, PART):  # the first part that is not whole ends the search
+        part = flat[first : first + PART]
+        if part.min() < 0.0 or part.max() >= 65536.0 or (part % 1.0).any():
+            return dtype
+    return np.uint16
 
 
 def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> Strips:
@@ -116,10 +122,10 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
     weights = {(int(r), int(c)): w for (r, c), w in zip(stencil.displacements, stencil.weights, strict=True)}
     nothing = np.zeros((height, width))
     padded = [np.pad(to_strips(weights.get(d, nothing), np.float64).reshape(-1), LANES) for d in ((0, 1), (1, 0))]
-    r, c = np.mgrid[:height, :width]
-    backward = (r > 0).astype(np.int64) + (c > 0)
-    forward = (r < height - 1).astype(np.int64) + (c < width - 1)
-    gamma = 1.0 / np.maximum(1, np.maximum(forward, backward))
+    r, c = np.arange(height)[:, None], np.arange(width)
+    backward = (r > 0).astype(np.int8) + (c > 0)
+    forward = (r < height - 1).astype(np.int8) + (c < width - 1)
+    gamma = np.array([1.0, 1.0, 0.5])[np.maximum(forward, backward)]
     truncation = float(stencil.profile.max())
     window = int((stencil.profile[1:] < truncation).sum())
     if window > SWEEP and stencil.kind == Kind.LINEAR:
