@@ -126,3 +126,45 @@ def test_the_heap_checker_sees_one_byte():
         [sys.executable, "-c", program], env=check.environment("heap"), capture_output=True, text=True
     )
     assert done.stdout == "unharmed\n", "and nothing where nothing is wrong"
+
+
+def test_arrays_behind_pointers_live_as_long_as_the_pointers():
+    """A kernel's own array is freed after its last mention: what a pointer is taken of has to be kept to the end.
+
+    In the message passing of trws one was not: with two threads, or more labels than fit into a heap block, sums were
+    written to memory that belonged to others.
+    """
+    import ast
+
+    import tightmap
+
+    for path in Path(tightmap.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            made, pointed, kept = set(), set(), set()
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and "np." in ast.unparse(node.value):
+                    names = [n for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+                    made |= {name.id for name in names}
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                    if node.func.id == "pointer":
+                        pointed.add(ast.unparse(node.args[0]))
+                    elif node.func.id == "keep":
+                        kept.add(ast.unparse(node.args[0]))
+            assert pointed & made <= kept, f"{path.name}, {function.name}: {pointed & made - kept}"
+
+
+def test_message_passing_over_many_labels_under_the_heap_checker():
+    """Large blocks go back to the system when they are freed: who still writes there dies."""
+    if not check.has_heap_checker():
+        pytest.skip(f"{check.HEAP_CHECKER} is not there")
+    program = (
+        "from memory.models import FIXED; import tightmap as tm; "
+        "print(tm.solve(FIXED['more than 32767 labels'](), 'trws', max_iterations=2, threads=2).status.name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=check.environment("heap"), cwd=Path(__file__).parent, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() in ("OPTIMAL", "CONVERGED", "ITERATION_LIMIT"), done.stderr[-500:]

@@ -74,7 +74,9 @@ def _is_lane_array(ary: Any) -> bool:
 @instruction(lanes.pointer)
 def pointer(typingctx, ary):
     """Where an array's elements are.  Numba counts references to arrays at every call and assignment; of a pointer it
-    does not, which is what inner loops over many small arrays need.  The array itself has to be kept by the caller.
+    does not, which is what inner loops over many small arrays need.  The array itself has to be kept by the caller:
+    one that the kernel has made is given back to the heap after its last mention, so mention it again with ``keep``
+    when the pointer is needed no more.
     """
     if not (isinstance(ary, types.Array) and _is_plain(ary)):
         return None
@@ -86,6 +88,16 @@ def pointer(typingctx, ary):
         return impl_ret_borrowed(context, builder, sig.return_type, args[0])
 
     return (ary(ary), itself) if guard.CHECKED else (types.CPointer(ary.dtype)(ary), codegen)
+
+
+@instruction(lanes.keep)
+def keep(typingctx, ary):
+    """Does nothing: the array lives until here."""
+
+    def codegen(context, builder, sig, args):
+        return context.get_dummy_value()
+
+    return types.none(ary), codegen
 
 
 @instruction(lanes.load)

@@ -37,7 +37,7 @@ from tightmap.factors.pairs import (
 from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
-from tightmap.runtime.simd import LANES, get, pointer, put
+from tightmap.runtime.simd import LANES, get, keep, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
 from tightmap.solvers.trws.four_labels import round_four, visit_four
 
@@ -243,6 +243,9 @@ def _make(EXOTIC):
             sums[chunk, 2] = size
             if threads > 1:
                 publish(progress, 8 * b, chunk % sweeper.block + 1)
+        keep(total_array)
+        keep(h_array)
+        keep(out_array)
 
     return half_sweep
 
