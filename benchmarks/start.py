@@ -78,9 +78,7 @@ def main() -> None:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--method", action="append", help="repeatable; five by default")
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument(
-        "--wheel-only", action="store_true", help="not the sources, which take minutes to compile"
-    )
+    parser.add_argument("--wheel-only", action="store_true", help="not the sources, which take minutes to compile")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
