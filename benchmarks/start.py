@@ -27,8 +27,8 @@ METHODS = ("trws", "expansion", "admm", "exact", "auto")
 PROGRAM = """
 import sys
 import numpy as np, tightmap as tm
-grid = tm.Model.grid(20, 20, 4)
-grid.add_unaries(np.random.default_rng(0).random((400, 4)))
+grid = tm.Model.grid(10, 10, 3)
+grid.add_unaries(np.random.default_rng(0).random((100, 3)))
 grid.add_potts(grid.edges(), 0.3)
 result = tm.solve(grid, sys.argv[1])
 kernels = [k for name, m in list(sys.modules.items()) if name.startswith("tightmap") for k in vars(m).values()]

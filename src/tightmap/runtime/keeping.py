@@ -190,7 +190,7 @@ class Kept(NullCache):
         if stamp != self._stamp:
             return None
         target_context.refresh()
-        _, (triple, *_), hashes = FunctionCache._index_key(self, sig, target_context.codegen())
+        _, (triple, *_), hashes = FunctionCache._index_key(self, sig, target_context.codegen())  # type: ignore[arg-type]
         data = overloads.get((sig, (triple, kernels.cpu, kernels.features), hashes))
         content = None if data is None else kernels.read(_inside(folder, data))
         if content is None:
