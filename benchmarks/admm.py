@@ -227,7 +227,7 @@ def _pull_all(g, form, x, scratch, repeat):
     work = np.empty(scratch)
     for _ in range(repeat):
         for i in range(3):
-            linear_term(g, form, x, i, i, out, start, work)
+            linear_term(g, form, x, i, i, out, start, work, np.inf)
 
 
 PULLS = 200_000

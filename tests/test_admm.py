@@ -410,3 +410,20 @@ def test_a_table_that_costs_nothing_is_not_for_the_grid_engine():
     assert stencil is None or not fits(stencil)
     result = tm.solve(model, "admm", max_iterations=60)
     assert result.energy == pytest.approx(unaries.min(axis=1).sum())
+
+
+def test_the_symmetric_decomposition_is_not_over_relaxed_by_halves():
+    """Its multipliers were changed by what over-relaxation adds to two copies, its centres were not."""
+    model = tm.Model([3] * 6)
+    rng = np.random.default_rng(3)
+    model.add_unaries(rng.random((6, 3)))
+    model.add_factors([(i, j) for i in range(6) for j in range(i)], rng.random((15, 3, 3)))
+    graph = model.graph()
+    states = []
+    for relax in (1.0, 1.6):
+        engine = GeneralSplitting(graph.arrays, form(2, "symmetric"), 0.0, 1, True)
+        engine.reset(None)
+        engine.iterate(7, Step(0.5, relax, True))
+        states.append(engine.export())
+    for one, two in zip(*states, strict=True):
+        np.testing.assert_array_equal(one, two)

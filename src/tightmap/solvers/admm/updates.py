@@ -209,9 +209,15 @@ def squared_change(x, d, at, size, c, p):
 
 
 @lean
+def over_relaxed(form):
+    """Over-relaxation is known for two blocks: star decompositions, and two copies one after the other."""
+    return form.relax != 1.0 and (form.decomposition == STAR or (form.decomposition == CYCLIC and form.copies == 2))
+
+
+@lean
 def move_copy(form, x, y, d, at, size, rho, c, p):
     """Copy d becomes p.  Over-relaxed multipliers get the part that needs the copy before its update."""
-    if form.relax != 1.0 and d > 0 and (form.decomposition == STAR or form.copies == 2):
+    if d > 0 and over_relaxed(form):
         for s in range(c):
             y[d * size + at + s] += rho * (1.0 - form.relax) * (x[d * size + at + s] - p[s])
     for s in range(c):
@@ -258,8 +264,7 @@ def squared_disagreement(form, x, at, size, c):
 def move_multipliers(form, x, y, at, size, rho, c):
     """y <- y + rho (A^1 x^1 + .. + A^D x^D) for one variable."""
     first = 0 if form.decomposition == SYMMETRIC else 1
-    over_relaxed = form.decomposition == STAR or (form.decomposition == CYCLIC and form.copies == 2)
-    scale = form.relax if over_relaxed else 1.0
+    scale = form.relax if over_relaxed(form) else 1.0
     for s in range(at, at + c):
         mean = _mean(form, x, s, size)
         for d in range(first, form.copies):
