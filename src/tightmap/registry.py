@@ -235,5 +235,5 @@ def methods() -> list[dict[str, Any]]:
     return rows
 
 
-def _default(field: dataclasses.Field) -> Any:
+def _default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default is dataclasses.MISSING else field.default

@@ -5,6 +5,7 @@ uses a forbidden entry is worse than every one that does not, and the set of opt
 above the largest energy a feasible labelling can have therefore proves that there is none.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

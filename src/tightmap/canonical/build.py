@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -219,7 +219,7 @@ class _Builder:
         return out
 
     def _reduced_exceptions(
-        self, block: Block, rows: IntArray, found: Exceptions, free: list[int], axis: list
+        self, block: Block, rows: IntArray, found: Exceptions, free: list[int], axis: list[Any]
     ) -> list[Piece]:
         """Rows that share a list of exceptions, those that fit to what is fixed and repeated."""
         shape = tuple(int(c) for c in self.cards[block.scopes[rows[0]]])

@@ -12,6 +12,7 @@
   the result is rounded up to the next value an energy can have.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

@@ -98,7 +98,7 @@ class Block(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         """Named arrays that, with scopes and weights, say everything about the block (for files)."""
 
     @property
@@ -106,7 +106,7 @@ class Block(ABC):
         return int(self.scopes.nbytes + self.weights.nbytes + sum(a.nbytes for a in self.parameters.values()))
 
 
-def _largest(values: npt.NDArray) -> float:
+def _largest(values: npt.NDArray[Any]) -> float:
     """The largest finite absolute value."""
     return float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
 

@@ -25,7 +25,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ class CustomBlock(Block):
         return costs
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {name: np.asarray(getattr(self, name)) for name in parameter_names(type(self))}
 
 

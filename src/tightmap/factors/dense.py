@@ -1,5 +1,6 @@
 """Dense tables of any order: individual, shared, or shared with a weight per factor."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -55,7 +56,7 @@ class DenseBlock(Block):
         return form.tables(scopes, self.tables, index, weights)
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"tables": self.tables, "index": self.index}
 
 
@@ -324,14 +325,14 @@ class DenseKind(FactorKind):
         with np.errstate(invalid="ignore"):
             return np.where(np.isinf(table), np.inf, piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * table)
 
-    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray[Any], arity: int, labels: int) -> int:
         entries = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])
         return int(entries[factors].max())
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         return 2e-9 * sizes.entries[rows]
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_indexed_factors(scopes, get("tables", "f", scopes.shape[1] + 1), get("index", "iu", 1), weights)
 
 

@@ -4,6 +4,7 @@ Sum-product uses prefix sums (algorithms of paper supplement B need only contrac
 absolute difference and a lower envelope of parabolas for the squared one; all O(labels).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class DifferenceBlock(Block):
         return [with_limits(self.kind, sorted_scopes(scopes), weights, np.minimum(self.limits[rows], widest))]
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"limits": self.limits}
 
 
@@ -300,7 +301,7 @@ class DifferenceKind(FactorKind):
         limits = piece.tables[piece.table[rows], 0]
         return piece.weights[rows][:, None, None] * np.minimum(gap, limits[:, None, None])
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         concave = (sizes.g.weight[rows] < 0.0) & (not contraction)
         return np.where(concave, 1.5e-9 * sizes.entries[rows], super().seconds(sizes, rows, contraction))
 
@@ -311,7 +312,7 @@ class LinearKind(DifferenceKind):
     words = "truncated linear"
     metric = True
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_truncated_linear(scopes, weights, get("limits", "f", 1))
 
 
@@ -320,7 +321,7 @@ class QuadraticKind(DifferenceKind):
     block = QuadraticBlock
     words = "truncated quadratic"
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_truncated_quadratic(scopes, weights, get("limits", "f", 1))
 
 

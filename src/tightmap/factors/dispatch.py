@@ -16,6 +16,7 @@ such models (``PairArrays``): they are by far the most frequent and do not wait 
 do not have.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import linecache

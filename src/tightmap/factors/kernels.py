@@ -7,6 +7,7 @@ of a variable a position sees.  ``work`` is scratch space of ``workspace(g)`` en
 What they do for a kind is in the file of the kind; ``dispatch.py`` finds it there.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -69,15 +69,15 @@ class FactorKind:
         """(len(rows), *shape) tables of some rows of a piece, all with these label counts."""
         raise NotImplementedError
 
-    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray[Any], arity: int, labels: int) -> int:
         """Numbers of scratch space that its kernels need for factors of at most so many variables and labels."""
         return 3 * (labels + 2)
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         """About how long one contraction or one min-marginal of some factors takes on a present-day core."""
         return 2e-9 * sizes.arity[rows] * sizes.labels[rows]
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         """Add the factors of a file to a model, by the call that checks them."""
         raise NotImplementedError
 

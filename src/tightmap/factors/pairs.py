@@ -6,6 +6,7 @@ out(t) = min_s h(s) + cost(s, t), with the eight lanes of runtime/simd.py runnin
 least eight (the last block overlaps the one before, which does not matter for a minimum).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

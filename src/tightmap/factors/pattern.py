@@ -3,6 +3,7 @@
 ``pattern_ranks.py`` numbers the patterns of equal labels, ``pattern_kernels.py`` sums and minimises over them.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class PatternBlock(Block):
         return out
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"values": self.values}
 
 
@@ -126,10 +127,10 @@ class PatternKind(FactorKind):
         ranks = pattern_ranks(np.indices(shape).reshape(len(shape), -1).T).reshape(shape)
         return piece.weights[rows].reshape((-1,) + (1,) * len(shape)) * piece.tables[piece.table[rows]][:, ranks]
 
-    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray[Any], arity: int, labels: int) -> int:
         return pattern_workspace(arity, labels)
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         out = np.empty(len(rows))
         for r, f in enumerate(rows):
             k = int(sizes.arity[f])
@@ -137,7 +138,7 @@ class PatternKind(FactorKind):
             out[r] = 1e-9 * (terms + 2.0**k * sizes.labels[f] * k)
         return out
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_label_patterns(scopes, get("values", "f", 1), weights)
 
 

@@ -13,6 +13,7 @@ Most partitions need none: those whose blocks would not beat the best so far eve
 those whose blocks have different best labels anyway.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

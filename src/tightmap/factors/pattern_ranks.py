@@ -5,6 +5,7 @@ string (position 0 is group 0, every new group takes the next number) and patter
 of these strings: for k = 3 they are 000, 001, 010, 011, 012, so all equal comes first and all different last.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ class Piece:
     def arity(self) -> int:
         return int(self.scopes.shape[1])
 
-    def take(self, rows: npt.NDArray) -> Piece:
+    def take(self, rows: npt.NDArray[Any]) -> Piece:
         return Piece(
             self.kind, self.scopes[rows], self.weights[rows], self.table[rows], self.tables, self.ints, self.values
         )

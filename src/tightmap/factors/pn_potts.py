@@ -1,5 +1,6 @@
 """P^n-Potts of any order: weight * (cost of label l when all variables take l, cost of disagreement otherwise)."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class PnPottsBlock(Block):
         return entries, self.costs[1 : 1 + labels], float(self.costs[0])
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"costs": self.costs}
 
 
@@ -241,7 +242,7 @@ class PnPottsKind(FactorKind):
         agree = (grid == grid[0]).all(axis=0)
         return w * np.where(agree, params[:, np.where(agree, 1 + grid[0], 0)], params[:, 0].reshape(w.shape))
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         costs = get("costs", "f", 1)
         if not len(costs):
             raise ModelError("array 'costs': expected the cost of disagreement, got nothing")

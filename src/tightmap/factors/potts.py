@@ -1,5 +1,6 @@
 """Potts: weight * [a != b] on pairs, also between variables with different numbers of labels."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class PottsBlock(Block):
         return self.weights[rows][:, None, None] * (a != b)
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {}
 
 
@@ -152,7 +153,7 @@ class PottsKind(FactorKind):
         a, b = label_grid(shape)
         return piece.weights[rows][:, None, None] * (a != b)
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_potts(scopes, weights)
 
 

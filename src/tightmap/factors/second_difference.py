@@ -4,6 +4,7 @@ The prior of second-order stereo: label s of variable i stands for the value v_i
 triple is free when its three values lie on a line.  Nothing is tabulated: 14 labels would need 2744 numbers a triple.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class SecondDifferenceBlock(Block):
         return [piece]
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"values": self.values, "limit": self.limit}
 
 
@@ -273,14 +274,14 @@ class SecondDifferenceKind(FactorKind):
         bend = _bends(piece.values, offset, piece.scopes[rows], shape)
         return w[:, None, None, None] * np.minimum(bend, limit[:, None, None, None])
 
-    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray[Any], arity: int, labels: int) -> int:
         return 2 * labels * (labels + 1) + 32  # see second_minmarg
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         concave = (sizes.g.weight[rows] < 0.0) & (not contraction)
         return np.where(concave, 1.5e-9, 0.3e-9) * sizes.entries[rows]
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         model.add_second_difference(scopes, weights, get("values", "f", 1), float(get("limit", "f", 0)))
 
 

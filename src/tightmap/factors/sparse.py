@@ -88,7 +88,7 @@ class SparseBlock(Block):
         return self.entries, self.values, float(self.default)
 
     @property
-    def parameters(self) -> dict[str, npt.NDArray]:
+    def parameters(self) -> dict[str, npt.NDArray[Any]]:
         return {"shape": self.shape, "entries": self.entries, "values": self.values, "default": self.default}
 
 
@@ -107,13 +107,13 @@ class SparseKind(FactorKind):
             out[r] = np.where(np.isinf(flat), np.inf, piece.weights[rows[r]] * flat).reshape(shape)
         return out
 
-    def scratch(self, g: Arrays, factors: npt.NDArray, arity: int, labels: int) -> int:
+    def scratch(self, g: Arrays, factors: npt.NDArray[Any], arity: int, labels: int) -> int:
         return arity * (labels + 3) + 2  # see _cheapest_default
 
-    def seconds(self, sizes: Sizes, rows: npt.NDArray, contraction: bool) -> FloatArray:
+    def seconds(self, sizes: Sizes, rows: npt.NDArray[Any], contraction: bool) -> FloatArray:
         return 3e-9 * sizes.arity[rows] * sizes.g.ints[sizes.g.iparam[rows]]
 
-    def read(self, model: Any, scopes: npt.NDArray, weights: npt.NDArray, get: Get) -> None:
+    def read(self, model: Any, scopes: npt.NDArray[Any], weights: npt.NDArray[Any], get: Get) -> None:
         default = float(get("default", "f", 0))
         model.add_sparse(scopes, get("entries", "iu", 2), get("values", "f", 1), default, weights)
 

@@ -4,6 +4,7 @@ The keys are sorted, so that the labels of all positions but the last, and of al
 one exception to the next: what these contribute is kept.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -4,6 +4,7 @@ Messages between factors of more than one variable are min-marginals of reparame
 for as long as it takes to send one message (``kernels.tabulate``); only the exact search keeps the tables of all.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

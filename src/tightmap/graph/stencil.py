@@ -6,6 +6,7 @@ kernel can run over rows of contiguous memory with implicit neighbours (displace
 whichever direction the variables were numbered).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

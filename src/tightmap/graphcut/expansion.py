@@ -7,6 +7,7 @@ variable by variable, and a move gathers and scatters its label.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ class Expansion:
         self.truncated_before = 0  # in runs from earlier labellings
         self.paths = 0  # augmenting paths in all moves: how hard the cuts were
         self.move_data: Move | None = None
-        self.y: npt.NDArray | None = None
+        self.y: npt.NDArray[Any] | None = None
         arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
         self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
         self.trees: Trees = new_trees(model.nodes, net)

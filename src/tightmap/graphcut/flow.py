@@ -6,6 +6,8 @@ source through a node to the sink at once is counted separately, so that ``value
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,9 @@ FLOAT_EPS = 1e-11  # relative to the largest capacity: a residual below it count
 class Flow:
     """A network with its terminals, its flow and its search trees: solve, change terminals, solve again."""
 
-    def __init__(self, net: Csr | Grid, cap: npt.NDArray, term: npt.NDArray, through: float, eps: np.number) -> None:
+    def __init__(
+        self, net: Csr | Grid, cap: npt.NDArray[Any], term: npt.NDArray[Any], through: float, eps: np.number
+    ) -> None:
         self.net, self.cap, self.term, self.through, self.eps = net, cap, term, through, eps
         self.trees = new_trees(len(term), net)
         self.flow: float = 0 if np.issubdtype(cap.dtype, np.integer) else 0.0
@@ -134,10 +138,10 @@ class GridFlow(Flow):
     def __init__(
         self,
         offsets: npt.NDArray[np.int64],
-        capacity: list[npt.NDArray],
-        reverse: list[npt.NDArray],
-        source: npt.NDArray,
-        sink: npt.NDArray,
+        capacity: list[npt.NDArray[Any]],
+        reverse: list[npt.NDArray[Any]],
+        source: npt.NDArray[Any],
+        sink: npt.NDArray[Any],
         dtype: type[np.signedinteger] = np.int64,
     ) -> None:
         self.shape = shape = source.shape
@@ -161,12 +165,12 @@ class GridFlow(Flow):
         pairs = np.stack((steps, -steps), axis=1).reshape(-1)
         super().__init__(Grid(pairs, degree), cap.reshape(-1), term, through, dtype(0))
 
-    def unframe(self, framed: npt.NDArray) -> npt.NDArray:
+    def unframe(self, framed: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The cells of the user's array among those of the network, as a view."""
         inside = framed[self.margin : self.margin + self.cells].reshape(self.framed)
         return inside[tuple(slice(0, s) for s in self.shape)]
 
-    def node(self, cells: tuple[npt.NDArray, ...]) -> npt.NDArray[np.int64]:
+    def node(self, cells: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[np.int64]:
         """Numbers of the nodes at these coordinates."""
         found = np.full(len(cells[0]), self.margin, np.int64)
         for at, stride in zip(cells, self.strides, strict=True):

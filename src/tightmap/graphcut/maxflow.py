@@ -13,6 +13,7 @@ Capacities may be any integer or float type.  ``eps`` is the residual capacity t
 integers, a little above the rounding error for floats.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from functools import singledispatch

@@ -19,9 +19,10 @@ Capacities are computed only around nodes that the search reaches, and duals are
 since the last move on c.  A move that changes little therefore costs little.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +42,11 @@ class Move(NamedTuple):
     edges: Edges
     cards: npt.NDArray[np.int32]
     x: npt.NDArray[np.int32]  # (nodes,) labels
-    hx: npt.NDArray  # (nodes,) heights of the current labels
-    hc: npt.NDArray  # (nodes,) heights of label c
-    yc: npt.NDArray  # (edges,) y_uv(c), u the tail
-    yu: npt.NDArray  # (edges,) y_uv(x_u)
-    yv: npt.NDArray  # (edges,) y_vu(x_v)
+    hx: npt.NDArray[Any]  # (nodes,) heights of the current labels
+    hc: npt.NDArray[Any]  # (nodes,) heights of label c
+    yc: npt.NDArray[Any]  # (edges,) y_uv(c), u the tail
+    yu: npt.NDArray[Any]  # (edges,) y_uv(x_u)
+    yv: npt.NDArray[Any]  # (edges,) y_vu(x_v)
     touched: npt.NDArray[np.int32]  # (nodes,) number of the move in which the arcs of a node were computed
     order: npt.NDArray[np.int32]  # (nodes,) the nodes touched in this move
     changed: npt.NDArray[np.int32]  # (nodes,) clock when the label of a node last changed

@@ -14,6 +14,7 @@ tail.
 The functions below are chosen by the type of the network when a kernel is compiled; they cost nothing at run time.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import Any, NamedTuple

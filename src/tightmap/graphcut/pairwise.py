@@ -7,10 +7,11 @@
 * The primal-dual moves need tables with theta(a, a) = 0, so a diagonal goes to the unaries of the first variable.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +37,13 @@ class Edges(NamedTuple):
     """
 
     kind: npt.NDArray[np.uint8]
-    weight: npt.NDArray
+    weight: npt.NDArray[Any]
     base: npt.NDArray[np.int64]  # of the table, or of the limit, in tables
     stride: npt.NDArray[np.int32]  # labels of head
-    tables: npt.NDArray
-    magic: npt.NDArray  # [0]: adding and subtracting it rounds to the grid of exact numbers; [1]: a few of its steps
+    tables: npt.NDArray[Any]
+    magic: npt.NDArray[
+        Any
+    ]  # [0]: adding and subtracting it rounds to the grid of exact numbers; [1]: a few of its steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,7 @@ class PairModel:
     number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
     diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
     diagonals: npt.NDArray[np.float64]
-    unary: npt.NDArray  # flat as graph.arrays.unary, with the diagonals, in the cost type
+    unary: npt.NDArray[Any]  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
     settled: npt.NDArray[np.int32] | None = None  # (nodes,) label where no cut is needed, or -1; settled_variables.py
 
@@ -114,12 +117,12 @@ def _move_diagonals(g, diagonal_of, diagonals, unary):
                 unary[g.offset[i] + a] += g.weight[e] * diagonals[d + a]
 
 
-def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray, ...]:
+def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray[Any], ...]:
     """kind, base, tables, unaries, diagonal_of, diagonals: every factor Potts, truncated, or dense with 0 diagonal."""
     kind = g.kind.copy()
     base = np.zeros(len(kind), np.int64)
     base[:] = g.param
-    chunks: list[npt.NDArray] = [g.params]
+    chunks: list[npt.NDArray[Any]] = [g.params]
     size = len(g.params)
     unary = g.unary
     which = np.full(len(kind), -1, np.int64)
@@ -132,7 +135,7 @@ def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray, ...]:
         distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
         starts = np.zeros(len(distinct), np.int64)
         diagonal_start = np.full(len(distinct), -1, np.int64)
-        diagonals: list[npt.NDArray] = []
+        diagonals: list[npt.NDArray[Any]] = []
         at = 0
         for t, f in enumerate(rows[first]):
             check_time(context)
@@ -247,7 +250,9 @@ def _largest_around(scope, kind, weight, base, tables, dense, around):
     return around.max()
 
 
-def _local_sum(g: Arrays, kind: npt.NDArray, base: npt.NDArray, tables: npt.NDArray, unary: npt.NDArray) -> float:
+def _local_sum(
+    g: Arrays, kind: npt.NDArray[Any], base: npt.NDArray[Any], tables: npt.NDArray[Any], unary: npt.NDArray[Any]
+) -> float:
     """Largest sum of magnitudes of costs around one variable."""
     top = float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
     if len(kind) == 0:
@@ -266,7 +271,7 @@ def _by_number(number, scope, cards, kind, weight, base, out_kind, out_weight, o
         out_stride[e] = cards[scope[2 * f + 1]]
 
 
-def _integral(values: npt.NDArray) -> bool:
+def _integral(values: npt.NDArray[Any]) -> bool:
     few = values[:1024]  # mostly tell
     return bool((few == np.rint(few)).all()) and bool((values == np.rint(values)).all())
 

@@ -9,6 +9,7 @@ and the sum of the messages to a variable is what its heights have gained.  The 
 in one pass, for several multiples k at once, with the same allowance for rounding.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

@@ -11,6 +11,7 @@ submodular or becomes so by complementing variables.
 Coefficients are rounded to integers times a power of two, so that the flow is exact; ``error`` bounds the effect.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

@@ -15,6 +15,7 @@ ones with auxiliary variables w that are minimised away:
 Groups are formed within a factor, so everything happens in one small local table and nothing is hashed.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -9,6 +9,7 @@ energy of every labelling that has another label there, so every labelling that 
 nothing they can reach is lost, only work.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import replace

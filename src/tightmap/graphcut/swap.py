@@ -12,6 +12,7 @@ Only members are looked at, and a pair is skipped while nothing changed around t
 changes its label marks the labels it leaves and takes and those of its neighbours.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -197,7 +198,7 @@ def _floats(data: bytes, number: int) -> FloatArray | None:
     return values if len(values) == number else None
 
 
-def chase(values: npt.NDArray, at: int, number: int, offset: int = 0) -> tuple[IntArray, IntArray, int]:
+def chase(values: npt.NDArray[Any], at: int, number: int, offset: int = 0) -> tuple[IntArray, IntArray, int]:
     """Walk over ``number`` records of ``offset`` items, a length and that many more items.
 
     Returns the starts, the lengths and the place behind the last.  A length that is no integer, or that leads beyond

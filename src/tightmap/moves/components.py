@@ -6,6 +6,7 @@ region whose difference is negative is swapped.  The result is the best of the 2
 in one pass over the factors and without a cut.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -9,6 +9,7 @@ from a labelling it goes on while a change of a single label lowers the energy (
 that no such change improves (Proposition 1).  Only variables next to a change are visited again.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

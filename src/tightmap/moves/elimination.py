@@ -8,6 +8,7 @@ graph is sparse (Hamze and de Freitas 2004 with trees; Selby 2014 with wider gra
 everything else is one pass of min-sum elimination and one pass back, for factors of any order and kind.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

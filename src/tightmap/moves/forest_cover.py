@@ -6,6 +6,7 @@ exact dynamic programming.  If every factor is in at least one of T forests, the
 a valid appearance probability (Wainwright, Jaakkola and Willsky 2005; hyperforests for order > 2).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

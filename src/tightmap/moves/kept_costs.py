@@ -5,6 +5,7 @@ cost[offset[i] + s] is the energy of label s at variable i given the labels of t
 costs; a change touches only the factors around one variable.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.factors.kernels import change

@@ -6,6 +6,7 @@ good, jumps back and forth are not.  On images the raster order is right; where 
 that keeps neighbours close together converges faster.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import heapq

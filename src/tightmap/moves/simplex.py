@@ -5,6 +5,7 @@ and piecewise linear in t, so Newton's method from a point on the left of the ro
 exact after as many steps as there are pieces in between, in practice two to five.  No sorting, no scratch space.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.runtime.compiled import lean

@@ -11,6 +11,7 @@ so a step of tabu search is one scan of n numbers and one row of A, and a flip t
 them, costs a nanosecond or two.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -13,6 +13,7 @@ added where all of these are zero: then s and -s cost the same).  With N spins i
 A is counted in units of 2^power so that an ordinary row of it has a norm near 1; a power of two is exact.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

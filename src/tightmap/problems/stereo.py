@@ -58,7 +58,7 @@ def birchfield_tomasi(left: Picture, right: Picture, labels: int, squared: bool 
     return out
 
 
-def edge_weights(image: Picture, threshold: float | None, penalty: float) -> tuple[npt.NDArray, npt.NDArray]:
+def edge_weights(image: Picture, threshold: float | None, penalty: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Weights (H, W-1) and (H-1, W) of the right and down edges: ``penalty`` where the image is smooth, else 1.
 
     Smooth means that the squared colour difference, summed over the bands, is less than bands * threshold^2.

@@ -5,6 +5,7 @@ is used as long as the function and all modules it uses are the same in memory (
 the file of the function itself only, and would keep code of callees long gone.
 """
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 import glob

@@ -8,6 +8,7 @@ Everything here builds on parts of Numba that it does not document, and that a n
 - Called from Python, it is compiled in full, and kept on disk (``keeping``).
 """
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 from collections.abc import Callable

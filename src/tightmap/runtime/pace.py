@@ -8,6 +8,7 @@ kernel was interrupted and went on: only a time limit changes results.
 Seconds are handed over, not a moment: a kernel may have to be compiled before it begins, and that does not count.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import sys

@@ -3,6 +3,7 @@
 The seed decides everything, on every platform and for every number of threads.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

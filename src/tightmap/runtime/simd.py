@@ -11,6 +11,7 @@ There are no bounds checks: an index that leaves its array is the caller's mista
 says in plain Python what each instruction does.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
 import operator

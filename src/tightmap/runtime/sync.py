@@ -6,6 +6,7 @@ acquire order, costs one cache line.  Between looks the waiting thread gives its
 cores are slow but not stuck.  When one of the threads fails, the others learn of it where they wait, and leave.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import sys

@@ -16,6 +16,7 @@ are messages between factors and variables too, so the certified bound of the re
 least the mean of the forests' minima.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

@@ -7,6 +7,7 @@ failure leaves a clause behind that keeps the search from failing for the same r
 this ends, with a labelling or with a proof: there is none when a contradiction follows without any decision.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -10,6 +10,7 @@ had the clause been known, u would not have been decided.  Literals that follow 
 Every variable that was met gains activity, and old activity fades: the search decides next on what fails now.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.moves.feasibility.literal_trail import (

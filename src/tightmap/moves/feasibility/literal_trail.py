@@ -6,6 +6,7 @@ the trail, divided into levels: level 0 follows from the model, each further one
 on the trail remembers why it is true, so that a failure can be traced back to the decisions behind it (learn.py).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

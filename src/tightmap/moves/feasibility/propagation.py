@@ -11,6 +11,7 @@ Whatever becomes true has a reason, and the literals behind it are found again w
 a small set of labels, gone before, that together hit every allowed tuple with the label in question.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -11,6 +11,7 @@ Clauses that join many levels and have not served for long are forgotten (engine
 Nothing here depends on the clock except where a call returns.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.moves.feasibility.learn import core_of, learn

@@ -7,6 +7,7 @@ gathering of the neighbours and the new iterate.  Labels that a model does not h
 as minus huge.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.runtime.compiled import compiled

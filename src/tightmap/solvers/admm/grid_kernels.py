@@ -15,6 +15,7 @@ than eps (squared) are then accepted.  Everything is in the layout of grid_layou
 in the iterates, ``wbase`` where it begins in the weights.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.runtime.compiled import compiled

@@ -9,6 +9,7 @@ cache; strips of rows go to threads, and the rows along a strip's edge are finis
 summed per row, in order: the result does not depend on the number of threads.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

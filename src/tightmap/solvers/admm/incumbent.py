@@ -6,6 +6,7 @@ exact dynamic programming over blocks, the rows and the columns of a grid or gre
 blocks near a change.  Nothing here ever raises the energy.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -8,6 +8,7 @@ Then the common x is a stationary point of the energy (Proposition 4).  The resi
 these equations.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

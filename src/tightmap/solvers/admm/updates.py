@@ -47,6 +47,7 @@ which thread and whether at all is the matter of general.py.  A pairwise model o
 ``at`` on.  Copies are counted from 0.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

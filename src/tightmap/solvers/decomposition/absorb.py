@@ -4,6 +4,7 @@ Copies of different factors have to agree on single variables only.  A pair insi
 with it entirely once it is added to its table; where several contain it, each takes an equal share.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

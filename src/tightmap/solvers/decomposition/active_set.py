@@ -15,6 +15,7 @@ found.  If it is affinely dependent on W (its Schur complement is zero), v moves
 in W reaches zero, and takes that place.  The inverse of the matrix is kept by bordering.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

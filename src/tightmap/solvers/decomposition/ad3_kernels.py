@@ -3,6 +3,7 @@
 Vectors of (factor, position) are laid out as messages are (energies.message_offsets), those of variables as unaries.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -11,6 +11,7 @@ The bound never falls; it stalls where the linear relaxation need not be solved 
 planes take over.  A variable can be labelled when it is visited, given the labels of those before it.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

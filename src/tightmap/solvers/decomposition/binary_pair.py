@@ -8,6 +8,7 @@ over the marginals of distributions, up to a constant and a factor.  For c12 >= 
 z2; for c12 < 0 the labels of the second variable are swapped.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.graph.graph import Kind

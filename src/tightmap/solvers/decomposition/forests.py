@@ -7,6 +7,7 @@ forests  Kruskal: a factor joins the first forest in which all its variables are
 chains   second-order chains of triples (i, i + d, i + 2 d), see ``chains.py``; what is left over goes into forests.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -12,6 +12,7 @@ With N additions per labelling, none of a result larger than the sum of the abso
 the true minimum by at most u N sum |terms of the minimiser| <= u N (|min| + 2 sum of how far terms can be below zero).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -15,6 +15,7 @@ the other copies' averages, the block of T is the small quadratic programme
 solved by moving weight from the worst plane that has some to the best one, as far as it pays.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -9,6 +9,7 @@ and u = u^ + c sum_k a_k g_k.  When there are too many planes, those that have n
 least is merged into plane 0, the aggregate, with which the method converges however few planes are kept.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from collections.abc import Iterator

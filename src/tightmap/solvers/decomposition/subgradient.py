@@ -12,6 +12,7 @@ steps = "polyak"        c (best energy - D(u)) / ||g||^2, with c halved whenever
 steps = "diminishing"   s / (1 + sqrt(k)) in round k, with s the first of Polyak's steps.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -16,6 +16,7 @@ looking at each other, and what is computed does not depend on the number of thr
     a chain  of variables in a row with factors on two and three neighbours: eliminated over pairs of labels.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tightmap.solvers.exact import trailed_costs as ec
@@ -61,7 +63,7 @@ def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
     node[1:, ec.NEAR] = np.cumsum([len(x) for x in near])
     flat = np.concatenate([t.reshape(-1) for t in tables]) if tables else np.zeros(0, dtype=np.int64)
 
-    def ints(rows: list, width: int) -> Ints:
+    def ints(rows: list[Any], width: int) -> Ints:
         return np.array(rows, dtype=np.int64).reshape(-1, width)
 
     unary = np.concatenate([network.unary[v] for v in variables])

@@ -13,6 +13,7 @@ moment c0 is a lower bound of the subproblem, and a label a with c0 + c_i(a) >= 
 Each kernel is called in one place only: that is what keeps the compilation short.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +49,8 @@ def levels(net: Network, goal: int, spare: int) -> Levels | None:
         return None
     variables = [i for i in range(len(net.cards)) if i not in net.gone and net.cards[i] > 1]
     place = {i: k for k, i in enumerate(variables)}
-    groups: dict[tuple, list[list[int]]] = defaultdict(list)
-    steps: dict[tuple, npt.NDArray[np.int64]] = {}
+    groups: dict[tuple[Any, ...], list[list[int]]] = defaultdict(list)
+    steps: dict[tuple[Any, ...], npt.NDArray[np.int64]] = {}
     avoid: list[tuple[int, int, int]] = []  # variable, label, weight
     first = np.concatenate(([0], np.cumsum([net.cards[i] for i in variables]))).astype(np.int64)
     alive = np.ones(int(first[-1]), np.bool_)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -225,7 +226,9 @@ def build_network(
     return net
 
 
-def _relative(flat: npt.NDArray[np.float64], start: npt.NDArray[np.integer]) -> tuple[npt.NDArray, npt.NDArray]:
+def _relative(
+    flat: npt.NDArray[np.float64], start: npt.NDArray[np.integer]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Rows flat[start[k]:start[k + 1]] less their minima, and these."""
     if len(start) < 2:
         return np.zeros(0), np.zeros(0)
@@ -233,7 +236,7 @@ def _relative(flat: npt.NDArray[np.float64], start: npt.NDArray[np.integer]) -> 
     return flat - np.repeat(lows, np.diff(start)), lows
 
 
-def _quantum(graph: Graph, unary: npt.NDArray, tables: npt.NDArray, room: float) -> float:
+def _quantum(graph: Graph, unary: npt.NDArray[Any], tables: npt.NDArray[Any], room: float) -> float:
     """A number of which all costs that matter are exact multiples, 0.0 when none is known."""
     if graph.slack > 0.0:
         return 0.0

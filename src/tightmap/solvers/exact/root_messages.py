@@ -5,6 +5,7 @@ moves of cost that soft arc consistency makes: nothing becomes negative, c0 neve
 costs as they then are.  Its bound is that of a good dual of the linear relaxation, above what local consistency finds.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from tightmap.runtime.compiled import lean

@@ -10,6 +10,7 @@ The next variable is the one of the last conflict, else the one with the fewest 
 existential support.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -5,6 +5,7 @@ lives in one array of numbers, so that undoing a decision is a walk back along o
 costs compilation time in every kernel.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,5 +1,6 @@
 """Wide functions of the exact search, those of three or more variables: projection and directed extension."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

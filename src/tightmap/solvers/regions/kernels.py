@@ -5,6 +5,7 @@ Messages are stored negated: ``neg[at[e] + y]`` = -m_e(y).
 The kernels are lean (see runtime/compiled.py): neither they nor the factor kernels they call allocate anything.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

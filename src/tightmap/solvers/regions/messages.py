@@ -1,5 +1,6 @@
 """Messages are carried from one region graph of a model to another, and to and from the form of energy/energies.py."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -9,6 +9,7 @@ Beliefs (theta_B + messages that enter - messages that leave) of all parts are k
 messages of the region graph.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

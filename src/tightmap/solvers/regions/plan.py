@@ -5,6 +5,7 @@ off how to compute one of these from the region graph takes several times as lon
 and written down per edge that enters a region, region by region (position k of ``Dag.in_edge``).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -12,13 +12,14 @@ so the sum of the minima of the brackets is a lower bound.  All messages live in
 ``energies.message_offsets``.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +86,7 @@ class Regions:
 # ------------------------------------------------------------------------------------------------- building
 
 
-def _hash(rows: npt.NDArray) -> npt.NDArray[np.uint64]:
+def _hash(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """One number per row of variables; rows that collide are told apart by comparison."""
     key = np.zeros(len(rows), dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -97,12 +98,12 @@ def _hash(rows: npt.NDArray) -> npt.NDArray[np.uint64]:
 class _Index:
     """Finds regions of one arity by their sorted scopes."""
 
-    def __init__(self, ids: IntArray, scopes: npt.NDArray) -> None:
+    def __init__(self, ids: IntArray, scopes: npt.NDArray[Any]) -> None:
         keys = _hash(scopes)
         order = np.argsort(keys, kind="stable")
         self.ids, self.scopes, self.keys = ids[order], scopes[order], keys[order]
 
-    def find(self, rows: npt.NDArray) -> IntArray:
+    def find(self, rows: npt.NDArray[Any]) -> IntArray:
         """(m,) region of each row, -1 where there is none."""
         keys = _hash(rows)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -111,13 +112,13 @@ class _Index:
 
 
 def _edges_of_arity(
-    ids: IntArray, scopes: npt.NDArray, index: dict[int, _Index]
-) -> tuple[IntArray, IntArray, npt.NDArray]:
+    ids: IntArray, scopes: npt.NDArray[Any], index: dict[int, _Index]
+) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
     """Maximal existing parts of regions of one arity: sources, targets, and which variables no part covers."""
     k = scopes.shape[1]
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     bare = np.ones(scopes.shape, dtype=bool)
-    found: list[tuple[frozenset[int], npt.NDArray]] = []
+    found: list[tuple[frozenset[int], npt.NDArray[Any]]] = []
     for size in range(k - 1, 1, -1):
         if size not in index:
             continue
@@ -141,7 +142,7 @@ def _find_edges(
     m: int,
     sizes: FloatArray,
     scope_start: IntArray,
-    scope: npt.NDArray,
+    scope: npt.NDArray[Any],
     edges: str,
     context: Context | None,
 ) -> tuple[IntArray, IntArray]:
@@ -175,18 +176,18 @@ def _find_edges(
 
 
 def _maps(
-    cards: npt.NDArray,
+    cards: npt.NDArray[Any],
     scope_start: IntArray,
-    scope: npt.NDArray,
+    scope: npt.NDArray[Any],
     source: IntArray,
     target: IntArray,
-    tabled: npt.NDArray,
+    tabled: npt.NDArray[Any],
 ) -> tuple[IntArray, npt.NDArray[np.uint32], IntArray]:
     """Per edge: start of its index maps (shared by edges of one form), the maps, rank of the target's positions."""
     arity = np.diff(scope_start)
     map_at = np.full(len(source), -1, dtype=np.int64)
     first = np.zeros(len(source), dtype=np.int64)
-    maps: list[npt.NDArray] = []
+    maps: list[npt.NDArray[Any]] = []
     length = 0
     widest = int(arity.max(initial=1)) + 1
     form_of = arity[source] * widest + arity[target]  # one number: to sort pairs of them is a hundred times slower
@@ -217,7 +218,7 @@ def _maps(
     return map_at, np.concatenate([np.zeros(0, np.uint32), *maps]), first
 
 
-def _positions(scope_start: IntArray, scope: npt.NDArray, square: IntArray, pair: IntArray) -> IntArray:
+def _positions(scope_start: IntArray, scope: npt.NDArray[Any], square: IntArray, pair: IntArray) -> IntArray:
     """4 * first + second position of pairs within squares."""
     own = scope[scope_start[square][:, None] + np.arange(4)]
     part = scope[scope_start[pair][:, None] + np.arange(2)]
@@ -225,7 +226,9 @@ def _positions(scope_start: IntArray, scope: npt.NDArray, square: IntArray, pair
     return 4 * place[:, 0] + place[:, 1]
 
 
-def _sequence(n: int, scope_start: IntArray, scope: npt.NDArray, entered: npt.NDArray, rank: IntArray) -> IntArray:
+def _sequence(
+    n: int, scope_start: IntArray, scope: npt.NDArray[Any], entered: npt.NDArray[Any], rank: IntArray
+) -> IntArray:
     """Variables and entered regions by (first rank, last rank, arity, ranks between)."""
     arity = np.diff(scope_start)
     ids = np.flatnonzero(entered | (np.arange(len(arity)) < n))

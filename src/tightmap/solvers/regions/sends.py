@@ -6,6 +6,7 @@ bit by bit; with eight labels or more the lanes of runtime/simd.py do the work, 
 called with that number as a constant, which unrolls them.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -4,6 +4,7 @@ What a pass reads and writes goes through pointers (simd.pointer): a call with t
 graph takes as long as several messages.  Only messages without a fast form (plan.py) are left to ``kernels.marginal``.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -9,6 +9,7 @@ s); a pair then prefers that the two sides agree, or that they differ, with a st
 "differ" cannot satisfy all its pairs, and triangulating it raises the bound by at least its weakest strength.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from itertools import pairwise

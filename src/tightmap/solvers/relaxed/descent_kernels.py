@@ -14,6 +14,7 @@ number of threads can share the blocks and the sums are added in one order.  Tho
 time was up before they were through.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -17,6 +17,7 @@ matter: rows have norms near 1, so c is above 1e-17.)  It is our own, not LAPACK
 own, round by their number, and not look at the clock.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

@@ -20,6 +20,7 @@ so W, X and the weights are kept up to date while vectors change, and the step b
 where rho_i stands for the curvature of the penalty.  Now and then gamma <- weight.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -10,6 +10,7 @@ A sum of k entries is off by at most (k - 1) u times the sum of their sizes; for
 together that is less than 2 N u sum |A|.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math

@@ -10,6 +10,7 @@ matrix for which 1/2 s^T T_t s is the left side of inequality t,
 so any bound of the form on the right, less the sum of the multipliers, is a bound of the one on the left.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -16,6 +16,7 @@ Any order, any kind of factor.  Best on dense or irregular models with many loca
 dimensions, colouring, weighted CSP, MaxSAT.  There is no bound; ``auto`` adds it.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass

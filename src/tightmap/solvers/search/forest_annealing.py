@@ -16,6 +16,7 @@ Works for any order (a factor may have at most two of its variables in a forest)
 graphs of up to some ten thousand variables; on dense graphs forests are small and tabu search is the better choice.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -21,6 +21,7 @@ that cool down lead far away, and the trials start again from there.
 Any order, any kind of factor, any number of labels.  There is no bound; ``auto`` adds it.  Best on sparse graphs.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, field

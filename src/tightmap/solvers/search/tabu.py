@@ -16,6 +16,7 @@ images are not (use the methods made for grids).  Binary pairwise models (max-cu
 spins and with a population (spin_pool.py).  There is no bound; ``auto`` adds it.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -5,6 +5,7 @@ functions do the same operations in the same order as those of general.py, so th
 ``edges`` are pointers to the edges of the variables, and to what is known of each (see general.half_sweep).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -14,10 +14,11 @@ so that every pass certifies itself.  ``size`` adds up what rounding can amount 
 at most a are wrong by at most d a units, and a message goes through at most 2 labels + 8 more operations.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,7 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     )
 
 
-def _make(EXOTIC):
+def _make(EXOTIC: bool) -> Any:
     """The pass for Potts, dense, linear and quadratic factors, or with the kernels of every other kind as well.
 
     Compiling those takes longer than solving most models, and few pairwise models need them.

@@ -20,9 +20,10 @@ padding in front.  The edges from lane 7 to lane 0 of the next strip are in ``ac
 With several threads the strips are dealt out in turn; a strip follows its predecessor at a distance of a few steps.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,19 +68,19 @@ class Strips(NamedTuple):
     steps: int
     window: int  # differences 1..window cost less than the truncation; -1: linear, by two sweeps
     quadratic: bool
-    profile: npt.NDArray  # [0] truncation, [k] cost of the difference k
-    numbers: npt.NDArray  # 0, 1, ..., labels - 1, BIG in the precision of the messages
-    unary: npt.NDArray  # [strips][steps][labels][lane], in the type of the messages or uint16
-    gamma: npt.NDArray  # [strips][steps][lane], 1 / max(edges forward, edges backward)
-    weight_right: npt.NDArray  # [1 + strips * steps + 1][lane], float64
-    weight_down: npt.NDArray
-    right: npt.NDArray  # messages, see above
-    down: npt.NDArray
-    across: npt.NDArray
-    chosen: npt.NDArray  # [1 + strips * steps + 1][lane], labels of the last rounding
+    profile: npt.NDArray[Any]  # [0] truncation, [k] cost of the difference k
+    numbers: npt.NDArray[Any]  # 0, 1, ..., labels - 1, BIG in the precision of the messages
+    unary: npt.NDArray[Any]  # [strips][steps][labels][lane], in the type of the messages or uint16
+    gamma: npt.NDArray[Any]  # [strips][steps][lane], 1 / max(edges forward, edges backward)
+    weight_right: npt.NDArray[Any]  # [1 + strips * steps + 1][lane], float64
+    weight_down: npt.NDArray[Any]
+    right: npt.NDArray[Any]  # messages, see above
+    down: npt.NDArray[Any]
+    across: npt.NDArray[Any]
+    chosen: npt.NDArray[Any]  # [1 + strips * steps + 1][lane], labels of the last rounding
 
 
-def to_strips(image: npt.NDArray, dtype: npt.DTypeLike, fill: float = 0.0) -> npt.NDArray:
+def to_strips(image: npt.NDArray[Any], dtype: npt.DTypeLike, fill: float = 0.0) -> npt.NDArray[Any]:
     """(height, width, ...) in the order [strip][step][...][lane]."""
     height, width = image.shape[:2]
     strips = -(-height // LANES)
@@ -90,7 +91,7 @@ def to_strips(image: npt.NDArray, dtype: npt.DTypeLike, fill: float = 0.0) -> np
     return out
 
 
-def from_strips(flat: npt.NDArray, height: int, width: int, *tail: int) -> npt.NDArray:
+def from_strips(flat: npt.NDArray[Any], height: int, width: int, *tail: int) -> npt.NDArray[Any]:
     """The inverse of to_strips: (height, width, *tail)."""
     strips = -(-height // LANES)
     flat = flat.reshape(strips, width + LANES - 1, *tail, LANES)
@@ -154,7 +155,7 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
     )
 
 
-def images_of_messages(grid: Strips) -> tuple[npt.NDArray, npt.NDArray]:
+def images_of_messages(grid: Strips) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """(height, width, labels) messages of the edges to the right and down of every pixel."""
     row = grid.labels * LANES
     right = from_strips(grid.right[row:], grid.height, grid.width, grid.labels)
@@ -164,7 +165,7 @@ def images_of_messages(grid: Strips) -> tuple[npt.NDArray, npt.NDArray]:
     return right, down
 
 
-def set_messages(grid: Strips, right: npt.NDArray, down: npt.NDArray) -> None:
+def set_messages(grid: Strips, right: npt.NDArray[Any], down: npt.NDArray[Any]) -> None:
     """The inverse of images_of_messages."""
     row = grid.labels * LANES
     grid.right[row:] = to_strips(right, right.dtype).reshape(-1)

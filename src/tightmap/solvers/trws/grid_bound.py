@@ -19,6 +19,7 @@ of h above min h + w T have no effect.  All sums that matter are therefore of at
 |min total| + |min h| + 5 sum(w) T in absolute value, and their errors are below 64 units of that size.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

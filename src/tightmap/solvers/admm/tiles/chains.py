@@ -19,6 +19,7 @@ size at most z, so the error is at most (D + 6) u z there, u = 2^-53 (2 u is tak
 rows and their error is (width + height) u times the sum of sizes.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 import numpy as np

@@ -9,6 +9,7 @@ energy never rises.
 Arrays: labels have a row above and one below the tile, weights a row above it (DIRECTIONS tells where edges lead).
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from typing import NamedTuple
