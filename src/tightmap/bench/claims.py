@@ -200,5 +200,8 @@ def write_paper_page(rows: list[Row], path: Path) -> None:
     groups = collect(rows)
     limits = sorted({float(r["time_limit"]) for r in rows if r.get("time_limit") is not None})
     machines = sorted({str(r["machine"]) for r in rows if r.get("machine")})
-    conditions = f"{len(rows)} runs, at most {', '.join(f'{v:g}' for v in limits)} s each; {'; '.join(machines)}."
+    threads = sorted({int(r["threads"]) for r in rows if r.get("threads")})
+    conditions = f"{len(rows)} runs, at most {', '.join(f'{v:g}' for v in limits)} s each"
+    conditions += f", {' or '.join(map(str, threads))} thread{'s' * (threads != [1])}" if threads else ""
+    conditions += f"; {'; '.join(machines)}."
     path.write_text(paper_page(groups, markdown(groups), conditions), encoding="utf-8")
