@@ -147,6 +147,7 @@ def _use_lanes(a, b, narrow, small, out):
     """Every instruction once, one result after the other into out."""
     x, y = simd.load(a, 1), simd.load(simd.pointer(b), 2)
     simd.prefetch(a, 0)
+    simd.keep(b)
     simd.store(out, 0, x + y)
     simd.store(out, 8, x - y)
     simd.store(out, 16, x * y)

@@ -1,7 +1,7 @@
 """ADMM iterations on some rows of a grid, exactly as on the whole grid.
 
-One iteration (grid_kernels.py) reads the neighbours' x2 in its first phase and their x1 in its second, so what a row
-becomes depends on two rows to each side.  Rows first..last after k iterations therefore follow from the rows
+One iteration (solvers/admm/grid_kernels.py) reads the neighbours' x2 in its first phase and their x1 in its second, so
+what a row becomes depends on two rows to each side.  Rows first..last after k iterations therefore follow from the rows
 first - 2k..last + 2k before: these are copied, swept as a grid of their own, and the wrong outer rows are dropped.
 
 The penalty is a function of the iteration alone, rho(t) = rho0 growth^(10 floor(t / 10)), so that k is free.
