@@ -57,10 +57,10 @@ def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4)
         if (limits != limit).any():
             return None
     distinct = np.zeros(max_displacements, dtype=np.int64)
-    count = _collect_steps(a.scope, distinct)
+    count = distinct_steps(a.scope, distinct)
     if count < 0:
         return None
-    distinct = np.sort(distinct[:count])
+    distinct = distinct[:count].copy()
     found = _shape(graph, distinct, max_radius)
     if found is None:
         return None
@@ -88,20 +88,22 @@ def _place(distinct, step, guess):
 
 
 @lean
-def _collect_steps(scope, distinct):
-    """Write the differences between the ends of all edges to ``distinct``; how many, or -1: more than fit."""
+def distinct_steps(scope, steps):
+    """The differences between the ends of factors, ascending in ``steps``; returns how many, or -1 if too many."""
     count = 0
-    at = 0
-    for e in range(len(scope) // 2):
-        step = np.int64(scope[2 * e + 1]) - scope[2 * e]
-        place = _place(distinct[:count], step, at) if count else -1
-        if place < 0:
-            if count == len(distinct):
-                return -1
-            distinct[count] = step
-            place = count
-            count += 1
-        at = place
+    for f in range(len(scope) // 2):
+        d = np.int64(scope[2 * f + 1]) - scope[2 * f]
+        i = 0
+        while i < count and steps[i] < d:
+            i += 1
+        if i < count and steps[i] == d:
+            continue
+        if count == len(steps):
+            return -1
+        for j in range(count, i, -1):
+            steps[j] = steps[j - 1]
+        steps[i] = d
+        count += 1
     return count
 
 

@@ -21,6 +21,7 @@ from numba.extending import overload
 from tightmap.factors.kernels import value
 from tightmap.factors.pairs import DENSE, POTTS, QUADRATIC
 from tightmap.graph.graph import Arrays, Graph
+from tightmap.graph.stencil import distinct_steps
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled, lean
@@ -172,26 +173,6 @@ def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray[Any], ...]:
 
 
 @lean
-def _distinct_steps(scope, steps):
-    """The differences between the ends of factors, ascending in ``steps``; returns how many, or -1 if too many."""
-    count = 0
-    for f in range(len(scope) // 2):
-        d = np.int64(scope[2 * f + 1]) - scope[2 * f]
-        i = 0
-        while i < count and steps[i] < d:
-            i += 1
-        if i < count and steps[i] == d:
-            continue
-        if count == len(steps):
-            return -1
-        for j in range(count, i, -1):
-            steps[j] = steps[j - 1]
-        steps[i] = d
-        count += 1
-    return count
-
-
-@lean
 def _place(scope, width, steps, right, node, number):
     """Edge numbers on the framed grid; False if a factor joins variables across its border."""
     half = len(steps)
@@ -214,7 +195,7 @@ def _grid_layout(graph: Graph) -> tuple[Grid, npt.NDArray[np.int64], int, npt.ND
     if graph.m == 0:
         return None
     scope, room = graph.arrays.scope, np.zeros(4, np.int64)
-    count = _distinct_steps(scope, room)
+    count = distinct_steps(scope, room)
     if count < 0:
         return None
     distinct = room[:count]
