@@ -15,6 +15,7 @@ from tightmap.factors.pattern import bell
 from tightmap.graph.graph import Kind
 from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import descend, initial_costs, local_minimum, round_and_descend
+from tightmap.moves.kept_costs import costs_touched
 from tightmap.runtime import clock
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, time_left
 from tightmap.solvers.regions.kernels import make_buffers
@@ -203,13 +204,19 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
         labels, cost, random = start.copy(), np.empty(len(g.unary)), np.array([1], dtype=np.uint64)
         best, value = labels.copy(), np.array([energy(graph, labels), np.inf])
         initial_costs(g, labels, cost)
-        at = [3.0, 20, 0]  # temperature, sweeps, variable
+        at = [3.0, 20, 500_000, 0]  # temperature, sweeps, budget of an iteration, variable
+        touched, ends = costs_touched(graph), []
 
         def step():
-            at[:] = metropolis(g, labels, cost, best, value, at[0], 0.95, at[1], at[2], random, left)
-            return at[1] == 0
+            heat, sweeps, budget, i = at
+            at[:] = metropolis(g, touched, labels, cost, best, value, heat, 0.95, sweeps, i, random, budget, left)
+            if at[3] == 0 and at[2] == 0:  # the iteration is over, with the same sweep wherever it was interrupted
+                ends.append(at[1])
+                at[2] = 500_000
+                return at[1] == 0 or step()
+            return at[1] == 0 and at[3] == 0
 
-        return pieces(step), labels, best, value, at[0]
+        return pieces(step), labels, best, value, np.array([at[0], *ends])
 
     def walked(left):
         labels, cost, random = start.copy(), np.empty(len(g.unary)), np.array([1], dtype=np.uint64)

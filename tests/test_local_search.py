@@ -14,10 +14,10 @@ from tightmap.energy.energies import energy
 from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import initial_costs, local_minimum
 from tightmap.moves.forests import root_blocks
-from tightmap.moves.kept_costs import change_label
+from tightmap.moves.kept_costs import change_label, costs_touched
 from tightmap.registry import solver_class
 from tightmap.solvers.base import Init
-from tightmap.solvers.search.annealing import metropolis
+from tightmap.solvers.search.annealing import ITERATION, PROPOSAL, UPDATE, metropolis
 from tightmap.solvers.search.forest_annealing import random_forest
 from tightmap.solvers.search.tabu import walk
 
@@ -62,12 +62,42 @@ def test_metropolis_knows_its_energy():
     initial_costs(graph.arrays, labels, cost)
     value = np.array([energy(graph, labels), np.inf])
     random = np.array([1], dtype=np.uint64)
-    after, left, first = metropolis(graph.arrays, labels, cost, best, value, 2.0, 0.9, 30, 0, random, np.inf)
+    touched = costs_touched(graph)
+    after, left, budget, first = metropolis(
+        graph.arrays, touched, labels, cost, best, value, 2.0, 0.9, 30, 0, random, 10**12, np.inf
+    )
     assert left == first == 0
+    assert 0 < budget < 10**12
     assert after == pytest.approx(2.0 * 0.9**30)
     assert value[0] == pytest.approx(energy(graph, labels))
     assert value[1] == pytest.approx(energy(graph, best))
     assert value[1] <= value[0]
+
+
+@given(models(max_variables=6))
+def test_costs_touched_are_those_of_the_neighbours_in_every_factor(model):
+    graph = model.graph()
+    g = graph.arrays
+    expected = np.zeros(graph.n, dtype=np.int64)
+    for f in range(graph.m):
+        scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]]
+        for i in scope:
+            expected[i] += sum(int(g.cards[j]) for j in scope if j != i)
+    np.testing.assert_array_equal(costs_touched(graph), expected)
+
+
+def test_an_iteration_of_annealing_is_so_much_work_not_so_many_proposals():
+    """Where each proposal is accepted and brings hundreds of costs up to date, an iteration still ends soon."""
+    model = tm.Model([2, 400, 2])
+    model.add_sparse([[0, 1]], [[0, 0]], [1.0], 1.0)  # all labellings cost the same: nothing is ever refused
+    model.add_sparse([[1, 2]], [[0, 0]], [1.0], 1.0)
+    graph = model.graph()
+    solver = solver_class("annealing")(sweeps=10_000)
+    state = solver.start(graph, Init(), Context())
+    while solver.step(state).iterations == 0:
+        pass
+    sweep = (1 + 399 + 1) * PROPOSAL + (1 * 400 + 399 * 4 + 1 * 400) * UPDATE
+    assert state.sweeps - state.left == -(-ITERATION // sweep)
 
 
 @pytest.mark.parametrize("method", ["tabu", "anneal", "sa"])

@@ -8,7 +8,11 @@ costs; a change touches only the factors around one variable.
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from tightmap.factors.kernels import change
+from tightmap.graph.graph import Graph
 from tightmap.runtime.compiled import lean
 
 
@@ -19,3 +23,14 @@ def change_label(g, labels, cost, i, s):
     for a in range(g.adj_start[i], g.adj_start[i + 1]):
         change(g, g.adj_factor[a], g.adj_pos[a], labels, cost, now, s)
     labels[i] = s
+
+
+def costs_touched(graph: Graph) -> npt.NDArray[np.int64]:
+    """(n,) how many kept costs change with the label of each variable: those of the others in its factors."""
+    g = graph.arrays
+    arity = np.diff(g.scope_start)
+    own = g.cards[g.scope].astype(np.int64)
+    together = np.add.reduceat(own, g.scope_start[:-1]) if graph.m else np.zeros(0, dtype=np.int64)
+    touched = np.zeros(graph.n, dtype=np.int64)
+    np.add.at(touched, g.scope, np.repeat(together, arity) - own)
+    return touched

@@ -30,7 +30,7 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels, Vector
 from tightmap.moves.coordinate_descent import initial_costs, local_minimum
-from tightmap.moves.kept_costs import change_label
+from tightmap.moves.kept_costs import change_label, costs_touched
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
@@ -38,7 +38,8 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.search.forest_annealing import typical_change
 
-ITERATION_WORK = 3_000_000  # about so many proposals make one iteration
+PROPOSAL, UPDATE = 8, 20  # units of work, about a nanosecond each: a label proposed, a kept cost brought up to date
+ITERATION = 24_000_000  # units of work after which an iteration ends with the present sweep
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of changing one label
 GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
 COLD = 0.05  # last temperature of a cycle, relative to its first
@@ -46,22 +47,24 @@ GROWTH = 1.3  # every cycle has so many times the sweeps of the one before
 
 
 @lean
-def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, first, random, left):
-    """``sweeps`` sweeps, the first one from variable ``first`` on; value = [energy now, lowest at the end of a sweep].
+def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps, first, random, budget, left):
+    """Up to ``sweeps`` sweeps, the first one from variable ``first`` on, until they have cost ``budget`` units of work.
 
-    Returns the temperature, the sweeps that are left, and the variable to go on with when time was up.
+    value = [energy now, lowest at the end of a sweep];   touched[i] = kept costs that change with the label of i
+    Returns the temperature, the sweeps that are left, what is left of the budget (at the end of a sweep, 0 when
+    nothing is), and the variable to go on with when time was up, or 0 at the end of a sweep.
     """
     until = end_of(left)
-    work = 0
+    look, work = LOOK, 0
     for sweep in range(sweeps):
         for i in range(first, len(g.cards)):
-            if work > LOOK:
-                work = 0
+            if work > look:
+                look = work + LOOK
                 if late(until):
-                    return temperature, sweeps - sweep, i
+                    return temperature, sweeps - sweep, budget - work, i
             o = g.offset[i]
             others = g.cards[i] - 1
-            work += 8 * others
+            work += PROPOSAL * others
             for _ in range(others):
                 s = int(uniform(random) * others)
                 now = labels[i]
@@ -71,14 +74,16 @@ def metropolis(g, labels, cost, best, value, temperature, rate, sweeps, first, r
                 if d <= 0.0 or (d < 20.0 * temperature and uniform(random) < np.exp(-d / temperature)):
                     change_label(g, labels, cost, i, s)
                     value[0] += d
-                    work += 20 * (others + 1) * (g.adj_start[i + 1] - g.adj_start[i])
+                    work += UPDATE * touched[i]
         first = 0
         if value[0] < value[1]:
             value[1] = value[0]
             for i in range(len(labels)):
                 best[i] = labels[i]
         temperature *= rate
-    return temperature, 0, 0
+        if work >= budget:
+            return temperature, sweeps - sweep - 1, 0, 0
+    return temperature, 0, budget - work, 0
 
 
 @dataclass
@@ -86,6 +91,7 @@ class State:
     graph: Graph
     context: Context
     random: np.ndarray
+    touched: Labels  # kept costs that a new label of each variable changes
     hot: float  # typical cost of changing one label, the unit of temperatures
     labels: Labels
     cost: Vector
@@ -96,7 +102,9 @@ class State:
     cycle: int = -1
     left: int = 0  # sweeps that are left of the present cycle
     sweeps: int = 0  # of the present cycle, those that were made included
-    chunk: int = 0  # sweeps that are left of the present iteration
+    budget: int = (
+        ITERATION  # units of work that are left of the present iteration; below 0 in the middle of its last sweep
+    )
     variable: int = 0  # where the present sweep goes on
     temperature: float = 0.0
 
@@ -132,6 +140,7 @@ class Annealing(Solver):
             graph,
             context,
             start_state(context.seed),
+            costs_touched(graph),
             hot,
             labels.copy(),
             cost,
@@ -162,20 +171,16 @@ class Annealing(Solver):
             state.best, state.best_energy = labels.copy(), value
 
     def step(self, state: State) -> Progress:
-        """An iteration is about ITERATION_WORK proposals, in slices of time: where these end changes nothing."""
-        graph = state.graph
-        if state.chunk == 0:
-            state.chunk = max(1, min(state.left, ITERATION_WORK // len(graph.arrays.unary)))
+        """An iteration is about ITERATION units of work, in slices of time: where these end changes nothing."""
         rate = COLD ** (1.0 / state.sweeps)
-        before = state.chunk
-        state.temperature, state.chunk, state.variable = metropolis(
-            graph.arrays, state.labels, state.cost, state.walk, state.value, state.temperature, rate, before,
-            state.variable, state.random, time_left(state.context, SLICE),
+        state.temperature, state.left, state.budget, state.variable = metropolis(
+            state.graph.arrays, state.touched, state.labels, state.cost, state.walk, state.value, state.temperature,
+            rate, state.left, state.variable, state.random, state.budget, time_left(state.context, SLICE),
         )  # fmt: skip
-        state.left -= before - state.chunk
         info = {"temperature": state.temperature}
-        if state.chunk > 0:
+        if state.variable > 0 or (state.left > 0 and state.budget > 0):
             return Progress(iterations=0, info=info, pending=True)
+        state.budget = ITERATION
         improved = None
         if state.left == 0:
             improved = self._absorb(state)
