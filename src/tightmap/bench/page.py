@@ -20,6 +20,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 caption { text-align: left; padding: .4rem .6rem; }
 th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
+td.words { text-align: left; white-space: normal; min-width: 16rem; }
 thead th { background: var(--panel); border-top: 0; padding: 0; }
 thead th button { all: unset; box-sizing: border-box; width: 100%; padding: .4rem .6rem; cursor: pointer;
   font-weight: 600; }

@@ -180,7 +180,7 @@ def _run_row(method: str, item: Entry, quoted: bool, low: float | None, high: fl
         _cell("–" if gap is None else f"{gap:.3g}", gap),
         _cell(number(item.runtime, "–"), item.runtime),
         _cell("–" if item.memory is None else f"{item.memory:.0f}", item.memory),
-        _cell(escape(status[:160]), status),
+        f'<td class="words" data-sort="{escape(status)}">{escape(status[:160])}</td>',
     ]
     return _line(cells, quoted)
 
