@@ -164,6 +164,30 @@ def test_costs_whose_sum_is_no_number_are_refused():
         tm.solve(model)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("method", ["trws", "exact", "auto", "qpbo", "bcd"])
+def test_costs_that_vanish_beside_others_are_not_forgotten(method, sign):
+    """No unit holds 1e300 and 1e-150: the bound must leave room for what is lost, and nothing is claimed about it."""
+    model = tm.Model([2] * 3)
+    model.add_unaries([[0.0, 1e-300], [1e300, 0.0], [0.0, 1.0]])
+    model.add_potts([[0, 1], [1, 2]], sign * 1e-150)
+    best = min(model.energy(x) for x in itertools.product(range(2), repeat=3))
+    result = tm.solve(model, method)
+    assert result.lower_bound <= best
+    assert result.status is not tm.Status.OPTIMAL or result.energy <= best * (1 + 1e-9 * np.sign(best))
+
+
+def test_costs_that_vanish_inside_a_table_are_not_forgotten():
+    model = tm.Model([2] * 3)
+    model.add_factors([[0, 1], [1, 2]], [[[1e90, -1e-250], [0.0, 1e-249]], [[1e-200, 0.0], [1e-201, 1e-202]]])
+    model.add_unaries(np.full((3, 2), 1e-200) * [[0, 1]])
+    best = min(model.energy(x) for x in itertools.product(range(2), repeat=3))
+    for method in ("trws", "exact", "auto"):
+        result = tm.solve(model, method)
+        assert result.lower_bound <= best
+        assert result.status is not tm.Status.OPTIMAL or result.energy - best <= 1e-9 * abs(best)
+
+
 def test_large_messages_prove_nothing():
     """An error bound far above the costs is no reason to call a difference rounding."""
     model = frustrated(0)

@@ -56,6 +56,17 @@ def test_not_a_model():
         tm.solve([[1, 2]], "bcd")
 
 
+def test_a_model_that_changes_meanwhile_is_no_model():
+    """Energy and bound would be of two different models."""
+    model = grid_model(np.random.default_rng(0), 6, 6, 3, "potts")
+
+    def meddle(info):
+        model.add_unaries(np.ones((36, 3)))
+
+    with pytest.raises(tm.ModelError, match="changed"):
+        tm.solve(model, "admm", callback=meddle, max_iterations=5)
+
+
 def test_infeasible_is_proven():
     model = tm.Model([2, 2])
     model.add_factors([[0, 1]], np.full((2, 2), np.inf))

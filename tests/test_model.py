@@ -38,6 +38,7 @@ CASES = [
     (lambda m: m.add_unaries(np.zeros((2, 3))), r"expected one vector a variable|expected"),
     (lambda m: m.add_unaries([[0.0, 1.0], [0, 0, np.nan], [0, 0]]), "nan"),
     (lambda m: m.add_unaries([[0.0, -np.inf], [0, 0, 0], [0, 0]]), "-inf"),
+    (lambda m: m.add_unaries(np.full((3, 2), 1j)), "complex"),
     (lambda m: m.add_unaries([[0.0, 1.0]]), "expected 3 vectors, got 1"),
     (lambda m: m.add_unaries([[0.0, 1.0]], nodes=[7]), "variables are 0..2"),
     (lambda m: m.add_unaries([["a", 1.0]], nodes=[0]), "numbers"),

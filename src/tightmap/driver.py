@@ -375,6 +375,10 @@ class _Run:
 
     def _result(self, status: Status, state: Any) -> Result:
         graph, incumbent = self.graph, self.incumbent
+        if self.model._graph is not graph:  # energy and bound would be of two models
+            raise ModelError(
+                "solve: the model was changed, by the callback or another thread, while it was being solved"
+            )
         labels = graph.lift(incumbent.labels)
         value = self.model.energy(labels)
         feasible = bool(np.isfinite(value))

@@ -19,7 +19,7 @@ from tightmap.canonical.assemble import assemble, table_extent
 from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
 from tightmap.canonical.recognise import Sums, recognise
-from tightmap.canonical.units import Unit, choose_unit
+from tightmap.canonical.units import Unit, choose_unit, lost_costs
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block, Exceptions
 from tightmap.factors.piece import Piece, ascending, simple_piece
@@ -86,6 +86,8 @@ def canonical_form(model: Model, unit: Unit, blocks: list[Block] | None = None) 
     shape = model.grid_shape if len(variables) == model.num_variables else None
     if power < 0:  # costs so large that a sum of them may be no number
         _refuse_overflow(pieces, sums, power)
+    if power:
+        sums.slack += lost_costs(model, blocks, power)
     graph = assemble(pieces, cards, sums, variables, fixed, shape)
     shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
     return Form(replace(graph, power=power, typical=unit.typical, shift=shift), pieces, sums)

@@ -5,6 +5,9 @@ square costs, divide by them and compare differences with thresholds, so costs o
 vanish.  The canonical form of a model with such costs is therefore in units of 2^-power: multiplying by a power of two
 is exact, and the energies and bounds of the user are exact multiples of the canonical ones.  Models with ordinary costs
 keep their own unit.
+
+Only where the sizes of costs differ by more than the exponents of float64 can hold (1e300 beside 1e-150) do the
+smallest ones vanish in the unit of the largest.  What may be lost so (``lost_costs``) is subtracted from every bound.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 SMALL, LARGE = 2.0**-4, 2.0**64  # typical costs in this range are left as they are
 SAMPLE = 2048  # variables, and factors of each block, that are looked at
 MOST = 1.7e308  # the largest cost there is, about
+TINY, NORMAL = 2.0**-1074, 2.0**-1022  # the smallest number there is, and the smallest with all its bits
 SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
 
 
@@ -57,6 +61,29 @@ def choose_unit(model: Model, blocks: Sequence[Block]) -> Unit:
     room = math.frexp(SAFE)[1] - math.frexp(min(largest, MOST))[1] - terms.bit_length()
     power = min(power, room)
     return Unit(power, math.ldexp(typical, power))
+
+
+def lost_costs(model: Model, blocks: Sequence[Block], power: int) -> float:
+    """By how much, in canonical units, the energy of a labelling may differ because costs vanish; mostly 0.0.
+
+    A number too small for a normal one is off by at most half of TINY when it is rounded.  Tables are counted in units
+    of their own largest entry (``Block.scaled``), so there the error is that part of the largest cost.
+    """
+    lost = 0.0
+    unaries = model.given_unaries
+    if unaries is not None and _vanish(unaries, np.ldexp(unaries, power)):
+        lost += model.num_variables
+    for block in blocks:
+        scaled = block.scaled(power)
+        parts = ("weights", *block.costs_in)
+        if any(_vanish(getattr(block, part), getattr(scaled, part)) for part in parts):
+            lost += float(np.maximum(scaled.sizes(slice(None)), 1.0).sum()) * len(parts)
+    return TINY * lost
+
+
+def _vanish(costs: FloatArray, scaled: FloatArray) -> bool:
+    """Has some cost become too small for a normal number, in which no bits are lost?"""
+    return bool(((np.abs(scaled) < NORMAL) & (costs != 0.0)).any())
 
 
 def _every(count: int) -> slice:

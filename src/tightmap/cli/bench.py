@@ -21,7 +21,9 @@ def bench(
     context: typer.Context,
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="smoke, paper, peers, or a suite of your own (.toml)")],
     family: Annotated[list[str] | None, typer.Option(help="only e.g. inpainting, or stereo/venus (repeatable)")] = None,
-    methods: Annotated[str | None, typer.Option(metavar="A,B,...", help="methods; those of the suite by default")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="methods; those of the suite by default")
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(metavar="S", help="seconds per run", min=0.0)] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="of the built-in suites")] = 0,
     threads: Annotated[int | None, typer.Option(metavar="N", help="threads per run", min=1)] = None,

@@ -95,7 +95,8 @@ class Proof:
         if self._minima is None:
             self._minima = minima_size(graph)
         if self._size + self._minima == 0.0:
-            return True  # the labelling takes the least cost of every table, and all of these are zero
+            # the labelling takes the least cost of every table, and all of these are zero, unless costs are missing
+            return graph.power == 0 or graph.slack == 0.0
         limit = RELATIVE * (self._size + self._minima)
         return gap <= min(error, limit) + min(terms, limit)
 

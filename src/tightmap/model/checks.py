@@ -16,6 +16,8 @@ from tightmap.graph.graph import FloatArray, IntArray
 def check_costs(values: Any, what: str) -> FloatArray:
     """Costs as float64: +inf is legal, NaN and -inf are not."""
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("complex numbers are no costs")
         array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ModelError(f"{what}: expected an array of numbers ({error})") from None
