@@ -18,6 +18,8 @@ Savchynskyy 2018).
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tightmap.energy.certificate import UNIT
@@ -250,7 +252,8 @@ class Blocks:
         return own, joint[: begin[-1]], begin
 
 
-def _over(kernel, ids, *arguments):
+def _over(kernel: Any, ids: IntArray, *arguments: Any) -> None:
+    """The kernel on some blocks, on several threads where there are many."""
     if len(ids) >= MANY:
         parallel.run(kernel, len(ids), ids, *arguments)
     elif len(ids):

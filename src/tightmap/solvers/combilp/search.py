@@ -59,6 +59,7 @@ class CoreSearch:
     changed: bool = False  # the labelling is not the one that the cores were made for
     base: tuple[float, float] = (0.0, 0.0)  # sum of the minima of all blocks, and what rounding may have added
     bound: Certified = field(default_factory=lambda: Certified(-math.inf))
+    strict: bool = False  # no excess is left alone: where messages are so large that rounding hides too much
     gaps: list[float] = field(default_factory=list)  # energy - bound after every round
 
     def __post_init__(self) -> None:
@@ -91,7 +92,7 @@ class CoreSearch:
     @property
     def budget(self) -> float:
         """Excess that may be left alone: with it the bound still proves what it would without."""
-        return max(self.base[1], BUDGET * self.graph.quantum)
+        return 0.0 if self.strict else max(self.base[1], BUDGET * self.graph.quantum)
 
     def _kept(self, excess: FloatArray, budget: float) -> np.ndarray:
         """Which of these are to be looked at: all but the smallest, which together are at most the budget."""

@@ -238,7 +238,7 @@ class CombiLP(Solver):
             if growth is Growth.TOO_LARGE or hopeless or (growth is Growth.NONE and unsolved):
                 self._give_up(state, search)
             elif growth is Growth.NONE:
-                state.done = True
+                state.done, search.changed, search.strict = search.strict, True, True
         self._raise(state, search.bound)
         if search.best_energy < state.best_energy:
             state.best, state.best_energy = search.best.copy(), search.best_energy
