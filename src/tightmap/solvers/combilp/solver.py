@@ -45,8 +45,7 @@ from tightmap.solvers.combilp.search import CoreSearch, Growth
 LARGEST = 1_000_000  # entries of the table of one factor
 SPAN = 32  # iterations over which the progress of the dual is measured
 STALLED = 0.02  # part of the gap: when it closes less in a span, cores are looked for; every time a quarter of that
-FEW = 1000  # blocks to search at least before that is called too many, and as a part of all blocks
-PART = 0.1
+FEW, PART, MOST = 1000, 0.1, 20_000  # blocks to search that are few enough: so many, or this part of all; at most
 STEPS = 10  # of the search on each core in the first attempt; twice as many in every later one
 SECONDS = 5e-8  # for every entry of the messages: about what it takes to begin an attempt
 EXACT = {"cores": False, "elimination": 0}  # cores are small and their bounds nearly tight: plain branch and bound
@@ -221,8 +220,7 @@ class CombiLP(Solver):
 
     def _limit(self, state: State) -> int:
         """So many blocks to search are few enough."""
-        blocks = state.graph.n + state.graph.m
-        return blocks if state.converged else max(FEW, int(PART * blocks))
+        return min(MOST, max(FEW, int(PART * (state.graph.n + state.graph.m))))
 
     def _advance_cores(self, state: State, search: CoreSearch) -> None:
         if search.changed:
