@@ -91,3 +91,9 @@ def test_dense_binary_models_get_the_semidefinite_bound_and_others_do_not():
 def test_binary_pairs_begin_with_the_population_of_spins():
     for model in (glass(30), spins(20, 20)):
         assert [phase.method for phase in plan(model.graph()) if phase.early] == ["tabu"]
+
+
+def test_large_sparse_pairs_get_cores_after_trws_and_small_or_dense_ones_do_not():
+    phases = {phase.method: phase for phase in plan(spins(60, 60).graph())}
+    assert phases["combilp"].follows == "trws"
+    assert "combilp" not in methods(spins(20, 20)) and "combilp" not in methods(glass(60, 90))

@@ -34,7 +34,7 @@ def optimum(model):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("method", ["trws", "exact", "auto"])
+@pytest.mark.parametrize("method", ["trws", "exact", "combilp", "auto"])
 def test_optimal_at_every_scale(method, scale):
     for seed in range(12):
         model = frustrated(seed, scale)
@@ -47,7 +47,7 @@ def test_optimal_at_every_scale(method, scale):
         assert result.status is tm.Status.OPTIMAL or method == "trws"
 
 
-@pytest.mark.parametrize("method", ["trws", "exact"])
+@pytest.mark.parametrize("method", ["trws", "exact", "combilp"])
 def test_the_same_claims_for_a_model_times_a_power_of_two(method):
     """A power of two is exact in floating point, so everything but the unit has to be the same."""
     for seed in range(12):

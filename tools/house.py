@@ -38,7 +38,7 @@ FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 ALLOWED = {
     ("model", "view"): "a Model shows itself in a notebook",
     ("result", "view"): "so does a Result",
-    ("solvers", "registry"): "auto runs the other methods by name",
+    ("solvers", "registry"): "auto and combilp run other methods by name",
 }
 WHOLE_FAMILIES = ("auto",)  # runs other methods, through the registry
 SHARED = ("base", "capabilities", "engine")  # the shape that all solvers have

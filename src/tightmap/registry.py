@@ -51,6 +51,7 @@ METHODS: dict[str, str] = {
     "fusion": "tightmap.solvers.cuts.fusion:Fusion",
     "sdp": "tightmap.solvers.sdp.solver:SDP",
     "exact": "tightmap.solvers.exact.solver:Exact",
+    "combilp": "tightmap.solvers.combilp.solver:CombiLP",
 }
 
 ALIASES = {"sa": "annealing", "anneal": "forest-annealing"}  # earlier names

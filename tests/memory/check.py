@@ -51,6 +51,7 @@ LONG_STEPS = (
     "forest-annealing",
     "lns",
     "exact",
+    "combilp",
     "auto",
 )  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do
@@ -92,6 +93,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "tabu": [{"spins": False}, {}],
     "sdp": [{"triangles": 0, "exact": 0}, {"exact": 0, "roundings": 0}],
     "exact": [{"elimination": 0}, {"degree": 0, "elimination": 0, "cores": False}],
+    "combilp": [{"patience": 0}],
 }  # fmt: skip
 
 

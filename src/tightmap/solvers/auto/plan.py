@@ -6,6 +6,7 @@ the same, dense                      sdp         the semidefinite bound, and bra
 pairwise                             trws        the bound, and often the proof; exact on forests
 Potts and other label differences    expansion   good on images, best from where trws has got to
 higher order                         srmp        the same for any order
+sparse pairs, many labels in all     combilp     when trws rises no more: exact search on the cores that it leaves
 tables not too large                 exact       branch and bound, which often ends with the proof
 grids of few labels                  srmp        with squares, when trws rises no more: a better bound
 other tables, not too large          mplp-c      tightens the bound by clusters
@@ -35,6 +36,7 @@ TABU = 10_000  # labels, for tabu search, which scans all of them at every step
 SPINS = 2000  # variables, for the semidefinite relaxation, which factorises a dense matrix of them for every bound
 ROUNDS = ((100, 400), (SPINS, 60))  # without a time limit: variables, and rounds of the same up to there
 TREE = 300  # variables up to which that goes on to branch, and is the best hope of a proof
+CORES = 5000  # labels of a sparse pairwise model from which on the cores of trws are searched, not the whole model
 EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
@@ -81,6 +83,10 @@ def plan(graph: Graph) -> list[Phase]:
             moves = Phase("expansion", "differences of labels with non-negative weights", 4.0, again=True)
             pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
         phases += pair
+        # proves ring N8, tsukuba and venus in seconds where trws and the exact search alone prove none of them
+        if not dense and CORES <= labels <= LARGE:
+            why = "sparse: exact search on the cores that trws leaves"
+            phases.append(Phase("combilp", why, 4.0, max_iterations=300, follows="trws"))
     else:
         # On images of higher order nothing else gets anywhere in the time that their bound and their moves need
         image = labels > ANNEAL
