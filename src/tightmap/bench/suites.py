@@ -62,12 +62,12 @@ def available_methods() -> dict[str, int | None]:
     """Methods of this installation and the largest order of factors that each takes."""
     from tightmap.registry import methods
 
-    return {row["name"]: row["max_order"] for row in methods()}
+    return {row["name"]: row["max_order"] for row in methods() if row["installed"]}
 
 
 def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dict[str, int | None]) -> list[str]:
     from tightmap.bench.peers import PEERS
-    from tightmap.registry import canonical_name
+    from tightmap.registry import ENGINES, canonical_name
 
     if asked:
         asked = [canonical_name(name) for name in asked]
@@ -75,7 +75,7 @@ def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dic
             if name not in known and name not in PEERS:
                 raise OptionError(f"unknown method {name!r}; methods are {', '.join([*known, *PEERS])}")
         return asked
-    return [m for m in (default or tuple(known)) if m in known]
+    return [m for m in (default or tuple(m for m in known if m not in ENGINES)) if m in known]
 
 
 def _families(instances: tuple[Instance, ...], families: list[str] | None) -> list[Instance]:

@@ -1,0 +1,41 @@
+"""What the process of method "toulbar2" does: tables to toulbar2, its answer back (toulbar2.py).
+
+toulbar2 prints what it finds while it searches, so only the end is told here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+FORBIDDEN = -1
+INFINITE = float("inf")
+
+
+def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
+    import pytoulbar2
+
+    network = pytoulbar2.CFN(ubinit=problem["known"], vac=problem["vac"], seed=problem["seed"] % 2**31 + 1, verbose=0)
+    cards, offset = problem["cards"].tolist(), problem["offset"].tolist()
+    first, begin = problem["scope_start"].tolist(), problem["begin"].tolist()
+    scope = problem["scope"].tolist()
+    try:
+        for i, count in enumerate(cards):
+            network.AddVariable(f"x{i}", range(count))
+        for i in range(len(cards)):
+            network.AddFunction([i], _costs(problem["unary"][offset[i] : offset[i + 1]]))
+        for f in range(len(begin) - 1):
+            costs = _costs(problem["tables"][begin[f] : begin[f + 1]])
+            if any(costs):
+                network.AddFunction(scope[first[f] : first[f + 1]], costs)
+        answer = network.Solve(showSolutions=1)
+    except network.Contradiction:
+        answer = None
+    if answer is not None:
+        tell(labels=[int(s) for s in answer[0]], units=round(answer[1]), end="optimal")
+    else:
+        tell(end="infeasible" if problem["known"] is None else "none better")
+
+
+def _costs(units: Any) -> list[float]:
+    return [INFINITE if c == FORBIDDEN else float(c) for c in units.tolist()]
