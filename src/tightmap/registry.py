@@ -53,8 +53,8 @@ METHODS: dict[str, str] = {
     "exact": "tightmap.solvers.exact.solver:Exact",
 }
 
-# Methods that another program carries out, which is installed by itself: pip install "tightmap[NAME]".  A table of their
-# own, so that what goes through all methods decides what to do where one is missing.
+# Methods that another program carries out, which is installed by itself: pip install "tightmap[NAME]".  A table of
+# their own, so that what goes through all methods decides what to do where one is missing.
 ENGINES: dict[str, str] = {
     "milp": "tightmap.solvers.engines.milp:MILP",
     "cpsat": "tightmap.solvers.engines.cpsat:CPSAT",
@@ -63,6 +63,7 @@ ENGINES: dict[str, str] = {
 
 ALIASES = {"sa": "annealing", "anneal": "forest-annealing"}  # earlier names
 GROUP = "tightmap.methods"
+SHORT = ("name", "summary", "max_order", "needs", "gives_bound", "installed", "capabilities", "options")
 
 _registered: dict[str, type[Solver]] = {}
 
@@ -245,14 +246,7 @@ def methods() -> list[dict[str, Any]]:
             row = describe_method(name)
         except OptionError:  # a package that is installed but broken
             continue
-        rows.append(
-            {
-                key: row[key]
-                for key in (
-                    "name", "summary", "max_order", "needs", "gives_bound", "installed", "capabilities", "options"
-                )  # fmt: skip
-            }
-        )
+        rows.append({key: row[key] for key in SHORT})
     return rows
 
 

@@ -115,6 +115,9 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "qpbo": {"improve": (3, 0, 1), "reduction": ("fix", "hocr")},
     "fusion": {"reduction": ("fix", "hocr"), "shifts": (True, False), "random": (0, 1, 3), "settle": (False, True)},
     "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 24, 0, 16), "cores": (True, False)},
+    "milp": {},
+    "cpsat": {"encoding": ("clauses", "tables")},
+    "toulbar2": {"vac": (0, 1, 3)},
 }
 
 

@@ -218,8 +218,8 @@ def methods(
         view.add_column(column, overflow="fold")
     for row in rows:
         order = "any" if row["max_order"] is None else f"<= {row['max_order']}"
-        what = row["summary"] if row["installed"] else f"not installed ({_how_to_install(row['name'])}): {row['summary']}"
-        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", what)
+        missing = "" if row["installed"] else f"not installed ({_how_to_install(row['name'])}): "
+        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"])
     # a pipe has no width: leave room for whole lines instead of folding them at 80
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else 160)

@@ -11,7 +11,8 @@ A factor that asks for equal labels needs one clause for each label, others one 
 ``encoding="tables"`` has a literal w_A(a) for each allowed tuple instead, tied to the labels by the equations of the
 linear relaxation, whose bound the solver then knows:
 
-    minimise   sum_i sum_a c_i(a) l_i(a) + sum_A sum_a c_A(a) w_A(a),     sum over tuples with a_p = s of w_A(a) = l_p(s)
+    minimise   sum_i sum_a c_i(a) l_i(a) + sum_A sum_a c_A(a) w_A(a)
+    where      sum over tuples with a_p = s of w_A(a) = l_p(s)
 
 The solver computes in integers, so its bound is one of the whole costs; the error of the scaling is subtracted
 (whole.py).  It runs in deterministic rounds, which gives the same labels with any number of threads.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
 
     def labels(value: Callable[[int], int]) -> list[int]:
         true = np.array([value(int(v)) for v in shown], dtype=np.int64) == positive
-        return [int(np.argmax(true[a:b])) for a, b in zip(offset[:-1], offset[1:], strict=True)]
+        return [int(np.argmax(true[a:b])) for a, b in pairwise(offset.tolist())]
 
     class Watch(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:

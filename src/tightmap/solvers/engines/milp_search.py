@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ def columns(problem: dict[str, Any]) -> tuple[Ints, Ints, npt.NDArray[np.float64
     label_column = [np.arange(labels)]
     label_row = [np.repeat(np.arange(n), cards)]
     value = [np.ones(labels)]
-    members = np.repeat(offset[scope], cards[scope]) + np.concatenate([np.arange(c) for c in cards[scope]] or [[]])
-    label_column.append(members.astype(np.int64))
+    which = np.arange(int(at[-1]) - n) - np.repeat(at[:-1] - n, cards[scope])
+    label_column.append(np.repeat(offset[scope], cards[scope]) + which)
     label_row.append(np.arange(n, int(at[-1])))
     value.append(-np.ones(int(at[-1]) - n))
     tuple_column = np.repeat(np.arange(int(begin[-1])), order)
@@ -66,7 +67,7 @@ def programme(problem: dict[str, Any], highspy: Any) -> Any:
 def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
     import highspy
 
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()
     for option, setting in (
         ("output_flag", False),
         ("threads", 1),
@@ -82,7 +83,7 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
 
     def rounded(x: Any) -> list[int]:
         shares = np.asarray(x)[:labels]
-        return [int(np.argmax(shares[a:b])) for a, b in zip(offset[:-1], offset[1:], strict=True)]
+        return [int(np.argmax(shares[a:b])) for a, b in pairwise(offset.tolist())]
 
     solver.passModel(lp)
     solver.run()

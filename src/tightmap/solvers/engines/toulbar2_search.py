@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 FORBIDDEN = -1
-INFINITE = float("inf")
 
 
 def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
     import pytoulbar2
 
-    network = pytoulbar2.CFN(ubinit=problem["known"], vac=problem["vac"], seed=problem["seed"] % 2**31 + 1, verbose=0)
+    most = problem["known"] if problem["known"] is not None else _most(problem) + 1
+    network = pytoulbar2.CFN(ubinit=most, vac=problem["vac"], seed=problem["seed"] % 2**31 + 1, verbose=0)
     cards, offset = problem["cards"].tolist(), problem["offset"].tolist()
     first, begin = problem["scope_start"].tolist(), problem["begin"].tolist()
     scope = problem["scope"].tolist()
@@ -23,9 +25,9 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
         for i, count in enumerate(cards):
             network.AddVariable(f"x{i}", range(count))
         for i in range(len(cards)):
-            network.AddFunction([i], _costs(problem["unary"][offset[i] : offset[i + 1]]))
+            network.AddFunction([i], _costs(problem["unary"][offset[i] : offset[i + 1]], most))
         for f in range(len(begin) - 1):
-            costs = _costs(problem["tables"][begin[f] : begin[f + 1]])
+            costs = _costs(problem["tables"][begin[f] : begin[f + 1]], most)
             if any(costs):
                 network.AddFunction(scope[first[f] : first[f + 1]], costs)
         answer = network.Solve(showSolutions=1)
@@ -37,5 +39,14 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
         tell(end="infeasible" if problem["known"] is None else "none better")
 
 
-def _costs(units: Any) -> list[float]:
-    return [INFINITE if c == FORBIDDEN else float(c) for c in units.tolist()]
+def _most(problem: dict[str, Any]) -> int:
+    """What no allowed labelling exceeds; toulbar2's own estimate counts forbidden entries, and may overflow."""
+    largest = [np.maximum.reduceat(problem["unary"], problem["offset"][:-1])]
+    if len(problem["tables"]):
+        largest.append(np.maximum.reduceat(problem["tables"], problem["begin"][:-1]))
+    return sum(int(np.maximum(part, 0).sum()) for part in largest)
+
+
+def _costs(units: Any, most: int) -> list[float]:
+    """A forbidden entry costs the upper bound, which no labelling may reach: no sum of such costs overflows."""
+    return [float(most) if c == FORBIDDEN else float(c) for c in units.tolist()]

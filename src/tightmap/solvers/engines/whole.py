@@ -170,7 +170,7 @@ def _scale(graph: Graph, unary: Floats, tables: Floats, span: float) -> tuple[fl
     if span == 0.0:
         return 1.0, True
     quantum = graph.quantum if graph.slack == 0.0 else 0.0
-    if quantum > 1e-300 and span / quantum < 2.0**BITS:
-        if all(bool((np.rint(costs / quantum) * quantum == costs).all()) for costs in (unary, tables)):
-            return 1.0 / quantum, True
+    known = quantum > 1e-300 and span / quantum < 2.0**BITS
+    if known and all(bool((np.rint(costs / quantum) * quantum == costs).all()) for costs in (unary, tables)):
+        return 1.0 / quantum, True
     return 2.0 ** min(math.floor(BITS - math.log2(span)), 1000), False

@@ -1,4 +1,4 @@
-"""A process in which another program searches: it is given a problem, tells what it finds, and can be ended at any time.
+"""A process in which another program searches: it is given a problem, tells what it finds, and can be ended any time.
 
 Libraries that search for minutes look at signals and clocks when they like, keep the interpreter's lock, and have
 options that are shared by the whole process.  In a process of their own none of that matters: whoever waits for an
