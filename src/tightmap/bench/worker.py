@@ -23,6 +23,7 @@ from tightmap.runtime.clock import compilation
 TRACE_POINTS = 150
 WARM_UP_LIMIT = 60.0
 COMPILED = 0.1  # seconds of compilation from which on a run does not count
+REPEATING = 2.0  # seconds in which a tiny model is built and solved again and again
 LARGEST_PICTURE = 640  # pixels per side
 
 
@@ -85,6 +86,41 @@ def peak_memory() -> float | None:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
+def repeated(run: Run, started: Callable[[], object] | None) -> Row:
+    """Building and solving a tiny model together, from nothing each time: the best of many."""
+    from tightmap.bench.peers import PEERS, solve_with
+    from tightmap.driver import solve
+
+    def once() -> tuple[Any, float | None, str, float]:
+        begin = time.perf_counter()
+        model = build(run).model
+        if run.method in PEERS:
+            found = solve_with(run.method, model, None)
+            labels, bound, status = found["labels"], found.get("lower_bound"), str(found["status"])
+        else:
+            result = solve(model, run.method, seed=run.seed, threads=run.threads, keep_state=False, **run.options)
+            labels, bound, status = result.labels, result.lower_bound, result.status.name
+        seconds = time.perf_counter() - begin
+        return model.energy(labels), bound, status, seconds
+
+    once()
+    if started is not None:
+        started()
+    best = once()
+    until = time.perf_counter() + REPEATING
+    while time.perf_counter() < until:
+        best = min(best, once(), key=lambda figures: figures[3])
+    energy, bound, status, seconds = best
+    return {
+        "energy": energy,
+        "lower_bound": bound,
+        "status": status,
+        "feasible": bool(np.isfinite(energy)),
+        "elapsed": seconds,
+        "peak_memory_mb": peak_memory(),
+    }
+
+
 def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
     """Carry out a run and describe it; ``started`` is called when the measured part begins."""
     from tightmap import __version__
@@ -103,6 +139,8 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "version": __version__,
     }
+    if not run.source and find(run.family, run.instance).repeat:
+        return row | repeated(run, started)
     if run.method in PEERS:
         if started is not None:
             started()
@@ -113,7 +151,7 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
             row["energy"] = model.energy(labels)
             row["feasible"] = bool(np.isfinite(row["energy"]))
             row["picture"] = picture(problem, labels)
-        row["peak_memory_mb"] = peak_memory()
+        row.setdefault("peak_memory_mb", peak_memory())
         return row
     from tightmap.driver import solve
 

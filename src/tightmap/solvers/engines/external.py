@@ -106,7 +106,12 @@ class External(Solver):
             if not state.done:
                 self._begin(state)
             return self._report(state, 0)
+        among_others = state.context.shared is not None  # which have the cores while it is not our turn
+        if among_others:
+            state.worker.pause(False)
         message = state.worker.next(min(SLICE, max(state.context.remaining(), 0.0)))
+        if among_others and not (message is not None and "end" in message):
+            state.worker.pause(True)
         if message is not None and "line" in message:
             message = self.overheard(state, message["line"])
         if not message:

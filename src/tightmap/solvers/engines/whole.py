@@ -8,8 +8,9 @@ up to an allowance for the rounding of the subtractions, so a lower bound B of t
 
     E(x) >= base + B / scale - allowance.
 
-Where all costs are multiples of a quantum the scale is one over that, and all r_A are zero.  Otherwise a power of two
-leaves ``BITS`` bits to the sum of the largest costs, far less than what float64 and 64-bit integers hold exactly.
+Where all costs are multiples of a quantum the scale is one over that, and all r_A are zero.  Otherwise it is a power of
+two that leaves ``BITS`` bits to the cost of the best labelling, which float64 holds exactly, and ``ROOM`` bits to the
+sum of the largest costs of all tables, which 64-bit integers do.
 
 Forbidden entries (+inf) are marked by ``FORBIDDEN``.  So are, where a feasible labelling is known, entries that alone
 cost more than all that it costs above the base: no better labelling has one of these.
@@ -28,7 +29,8 @@ from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.factors.tabulate import all_tables
 from tightmap.graph.graph import Graph, Kind
 
-BITS = 46  # the largest sum of costs has at most so many bits
+BITS = 50  # the cost of the best labelling, and so every bound, has at most so many bits
+ROOM = 58  # the sum of the largest costs of all tables has at most so many
 FORBIDDEN = -1
 LISTED = (Kind.DENSE, Kind.PN_POTTS, Kind.SPARSE)  # kinds that may forbid something, the others are finite
 AMPLE = 1.0 + 1e-6  # the room for costs is taken larger than it is by this factor: rounding must not close it
@@ -140,7 +142,7 @@ def whole_costs(graph: Graph, upper: float, cut: bool = True) -> Whole:
     unary, rest = np.where(no_label, 0.0, unary), np.where(no_tuple, 0.0, rest)
     span = float(_largest(unary, g.offset).sum() + _largest(rest, begin).sum())
     count = graph.n + graph.m
-    scale, exact = _scale(graph, unary, rest, span)
+    scale, exact = _scale(graph, unary, rest, span, min(span, room))
     rounding = np.rint if exact else np.floor
     own, costs = rounding(unary * scale).astype(np.int64), rounding(rest * scale).astype(np.int64)
     return Whole(
@@ -165,12 +167,13 @@ def _largest(flat: Floats, start: npt.NDArray[np.integer]) -> Floats:
     return np.maximum.reduceat(flat, start[:-1]) if len(start) > 1 else np.zeros(0)
 
 
-def _scale(graph: Graph, unary: Floats, tables: Floats, span: float) -> tuple[float, bool]:
-    """Units per cost, and whether all costs are whole in these units."""
+def _scale(graph: Graph, unary: Floats, tables: Floats, span: float, most: float) -> tuple[float, bool]:
+    """Units per cost, and whether all costs are whole in these units; the best labelling costs at most ``most``."""
     if span == 0.0:
         return 1.0, True
     quantum = graph.quantum if graph.slack == 0.0 else 0.0
-    known = quantum > 1e-300 and span / quantum < 2.0**BITS
+    known = quantum > 1e-300 and most / quantum < 2.0**BITS and span / quantum < 2.0**ROOM
     if known and all(bool((np.rint(costs / quantum) * quantum == costs).all()) for costs in (unary, tables)):
         return 1.0 / quantum, True
-    return 2.0 ** min(math.floor(BITS - math.log2(span)), 1000), False
+    bits = min(BITS - math.log2(most) if most > 0.0 else math.inf, ROOM - math.log2(span))
+    return 2.0 ** min(math.floor(bits), 1000), False

@@ -18,6 +18,7 @@ import json
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -83,6 +84,12 @@ class Worker:
             message: Message = json.loads(line[1:])
             return message
         return {"line": line}
+
+    def pause(self, yes: bool) -> None:
+        """Stand still, or go on, where the system can do that."""
+        if hasattr(signal, "SIGSTOP"):
+            with suppress(OSError):
+                self.process.send_signal(signal.SIGSTOP if yes else signal.SIGCONT)
 
     def end(self) -> None:
         """End the process, whatever it does."""
