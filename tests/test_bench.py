@@ -473,7 +473,7 @@ def test_the_suite_of_peers():
     assert {r.method for r in runs} >= {"auto"}
     asked = built_in("peers", families=["tiny/ring-10"], methods=["bcd"]).runs
     assert [(r.instance, r.method) for r in asked] == [("ring-10", "bcd")]
-    with pytest.raises(tm.OptionError, match="families are .*binary"):
+    with pytest.raises(tm.OptionError, match=r"families are .*binary"):
         built_in("peers", families=["nothing"])
 
 

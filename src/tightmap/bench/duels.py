@@ -21,8 +21,6 @@ from tightmap.bench.instances import Instance, Problem, data_folder
 from tightmap.bench.records import Row
 from tightmap.bench.tables import Cell, Table, number
 
-TINY = 10  # variables
-
 
 @dataclass(frozen=True)
 class Duel:
@@ -59,26 +57,10 @@ def _binary(shape: tuple[int, ...]) -> Problem:
     return Problem(model)
 
 
-def _tiny() -> Problem:
-    """A ring of ten variables, three labels, equal Potts weights."""
-    from tightmap.model.model import Model
+def _ring(labels: int) -> Problem:
+    from tightmap.bench.tiny import build, numbers
 
-    rng = np.random.default_rng(0)
-    model = Model([3] * TINY)
-    model.add_unaries(rng.integers(0, 20, size=(TINY, 3)).astype(np.float64))
-    model.add_potts([[i, (i + 1) % TINY] for i in range(TINY)], np.full(TINY, 5.0))
-    return Problem(model)
-
-
-def _tiny_cut() -> Problem:
-    """The same with two labels."""
-    from tightmap.model.model import Model
-
-    rng = np.random.default_rng(0)
-    model = Model([2] * TINY)
-    model.add_unaries(rng.integers(0, 20, size=(TINY, 2)).astype(np.float64))
-    model.add_potts([[i, (i + 1) % TINY] for i in range(TINY)], np.full(TINY, 5.0))
-    return Problem(model)
+    return Problem(build(*numbers(labels)))
 
 
 def _file(name: str) -> Problem:
@@ -92,8 +74,8 @@ WCSP = ("celar6sub0.wcsp", "404.wcsp.xz", "zebra.wcsp", "1aho.cfn.gz", "CELAR6SU
 INSTANCES: tuple[Instance, ...] = (
     Instance("binary", "image-1000", partial(_binary, (1000, 1000))),
     Instance("binary", "volume-100", partial(_binary, (100, 100, 100))),
-    Instance("tiny", "ring-10", _tiny, repeat=True),
-    Instance("tiny", "cut-10", _tiny_cut, repeat=True),
+    Instance("tiny", "ring-10", partial(_ring, 3), repeat=3),
+    Instance("tiny", "cut-10", partial(_ring, 2), repeat=2),
     *(Instance("wcsp", name.split(".")[0], partial(_file, f"wcsp/{name}"), needs=(f"wcsp/{name}",)) for name in WCSP),
 )
 

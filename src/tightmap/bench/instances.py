@@ -41,7 +41,7 @@ class Instance:
     order      the largest factor, so that methods that cannot take it are left out beforehand
     needs      files below the data folder, or "module:NAME"
     reference  pictures to show beside the results: the input, the ground truth
-    repeat     so small that building it counts: building and solving are timed together, many times
+    repeat     labels of a tiny model (tiny.py): building and solving it are timed together, many times
     """
 
     family: str
@@ -52,7 +52,7 @@ class Instance:
     order: int = 2
     needs: tuple[str, ...] = ()
     reference: Callable[[], dict[str, Any]] | None = None
-    repeat: bool = False
+    repeat: int = 0
 
     @property
     def missing(self) -> str:

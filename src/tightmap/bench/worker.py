@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,30 +87,20 @@ def peak_memory() -> float | None:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def repeated(run: Run, started: Callable[[], object] | None) -> Row:
+def repeated(run: Run, labels: int, started: Callable[[], object] | None) -> Row:
     """Building and solving a tiny model together, from nothing each time: the best of many."""
-    from tightmap.bench.peers import PEERS, solve_with
-    from tightmap.driver import solve
+    from tightmap.bench.tiny import once
 
-    def once() -> tuple[Any, float | None, str, float]:
-        begin = time.perf_counter()
-        model = build(run).model
-        if run.method in PEERS:
-            found = solve_with(run.method, model, None)
-            labels, bound, status = found["labels"], found.get("lower_bound"), str(found["status"])
-        else:
-            result = solve(model, run.method, seed=run.seed, threads=run.threads, keep_state=False, **run.options)
-            labels, bound, status = result.labels, result.lower_bound, result.status.name
-        seconds = time.perf_counter() - begin
-        return model.energy(labels), bound, status, seconds
-
-    once()
+    again = partial(once, run.method, labels)
+    if not run.method.startswith("peer:"):
+        again = partial(again, seed=run.seed, threads=run.threads, **run.options)
+    again()
     if started is not None:
         started()
-    best = once()
+    best = again()
     until = time.perf_counter() + REPEATING
     while time.perf_counter() < until:
-        best = min(best, once(), key=lambda figures: figures[3])
+        best = min(best, again(), key=lambda figures: figures[3])
     energy, bound, status, seconds = best
     return {
         "energy": energy,
@@ -139,8 +130,9 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "version": __version__,
     }
-    if not run.source and find(run.family, run.instance).repeat:
-        return row | repeated(run, started)
+    tiny = 0 if run.source else find(run.family, run.instance).repeat
+    if tiny:
+        return row | repeated(run, tiny, started)
     if run.method in PEERS:
         if started is not None:
             started()
