@@ -225,10 +225,17 @@ def test_a_process_that_dies_is_an_error_in_words(name):
     solver.step(state)
     assert state.worker is not None
     state.worker.process.kill()
-    with pytest.raises(WorkerError, match=f"method '{name}'.*ended without an answer"):
+    with pytest.raises(WorkerError, match=f"method '{name}'.*failed: its process ended"):
         for _ in range(1000):
             solver.step(state)
     solver.finish(state)
+    among = Context(shared=lambda: math.inf)  # other methods go on
+    state = solver.start(graph, Init(), among)
+    solver.step(state)
+    state.worker.process.kill()
+    while not solver.step(state).done:
+        pass
+    assert "failed" in solver.finish(state).note
 
 
 def test_an_error_of_the_program_is_passed_on(tmp_path, monkeypatch):
@@ -244,6 +251,25 @@ def test_an_error_of_the_program_is_passed_on(tmp_path, monkeypatch):
     worker.release(busy)
     assert worker.hire("failing") is busy  # it waits for the next problem
     busy.end()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no such signal")
+@pytest.mark.parametrize("name", EACH)
+def test_among_other_methods_the_process_stands_still_between_two_steps(name):
+    graph = hard_model().graph()
+    solver = make_solver(name, {})
+    state = solver.start(graph, Init(), Context(shared=lambda: math.inf))
+    for _ in range(3):
+        solver.step(state)
+    assert state.worker is not None
+    status = f"/proc/{state.worker.process.pid}/stat"
+    if os.path.exists(status):
+        time.sleep(0.1)
+        with open(status, encoding="ascii") as file:
+            assert file.read().rpartition(")")[2].split()[0] == "T"
+    ended = state.worker.process
+    solver.finish(state)
+    assert ended.poll() is not None
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -184,8 +185,7 @@ def encode(problem: dict[str, Any], model: Any) -> tuple[Encoding, Ints]:
 
 
 def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
-    from ortools.sat.python import cp_model
-
+    cp_model: Any = import_module("ortools.sat.python.cp_model")
     model = cp_model.CpModel()
     encoding, literal = encode(problem, model)
     offset, constant = problem["offset"], encoding.constant
@@ -201,23 +201,23 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
         true = np.array([value(int(v)) for v in shown], dtype=np.int64) == positive
         return [int(np.argmax(true[a:b])) for a, b in pairwise(offset.tolist())]
 
-    class Watch(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            values = self.response_proto.solution
-            tell(labels=labels(lambda v: values[v]), units=_down(self.best_objective_bound) + constant)
+    def found(self: Any) -> None:
+        values = self.response_proto.solution
+        tell(labels=labels(lambda v: values[v]), units=_down(self.best_objective_bound) + constant)
 
+    # made by hand: a class statement would be an error for who checks types without the package
+    watch = type("Watch", (cp_model.CpSolverSolutionCallback,), {"on_solution_callback": found})
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = problem["seed"] % 2**31
     solver.parameters.num_workers = problem["threads"]
     solver.parameters.interleave_search = True
     solver.best_bound_callback = lambda bound: tell(units=_down(bound) + constant, steady=False)
-    status = solver.solve(model, Watch())
+    status = solver.solve(model, watch())
     if status == cp_model.INFEASIBLE:
         tell(end="infeasible")
     elif status == cp_model.OPTIMAL:
         values = solver.response_proto.solution
-        found = labels(lambda v: values[v])
-        tell(labels=found, units=_down(solver.best_objective_bound) + constant, end="optimal")
+        tell(labels=labels(lambda v: values[v]), units=_down(solver.best_objective_bound) + constant, end="optimal")
     else:
         tell(end="stopped")
 

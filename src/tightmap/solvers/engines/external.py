@@ -150,14 +150,9 @@ class External(Solver):
         state.bound = max(state.bound, state.whole.bound(state.graph, units))
 
     def _hear(self, state: State, message: Message) -> None:
-        if message is GONE:
-            assert state.worker is not None
-            raise WorkerError(
-                f"method {self.name!r}: the process of {self.program} ended without an answer "
-                f"(exit code {state.worker.process.wait()})"
-            )
-        if "error" in message:
-            raise WorkerError(f"method {self.name!r}: {self.program} failed: {message['error']}")
+        if message is GONE or "error" in message:
+            self._fail(state, message)
+            return
         if "labels" in message:
             labels = np.array(message["labels"], dtype=np.int64)
             value = energy(state.graph, labels)
@@ -167,6 +162,16 @@ class External(Solver):
             self._raise(state, int(message["units"]))
         if "end" in message:
             self._finish_search(state, message["end"])
+
+    def _fail(self, state: State, message: Message) -> None:
+        """The program failed: an error, but among other methods, which go on, only the end of this one."""
+        assert state.worker is not None
+        worker, state.worker, state.done = state.worker, None, True
+        worker.end()
+        why = message.get("error", f"its process ended without an answer (exit code {worker.process.returncode})")
+        state.note = f"{self.program} failed: {why}"
+        if state.context.shared is None:
+            raise WorkerError(f"method {self.name!r}: {state.note}")
 
     def _timed(self, state: State) -> bool:
         """The clock may have a say: there is a time limit, or nothing but the end of the search ends the run."""

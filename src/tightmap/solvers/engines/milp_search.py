@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -65,9 +66,8 @@ def programme(problem: dict[str, Any], highspy: Any) -> Any:
 
 
 def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
-    import highspy
-
-    solver: Any = highspy.Highs()
+    highspy: Any = import_module("highspy")
+    solver = highspy.Highs()
     for option, setting in (
         ("output_flag", False),
         ("threads", 1),

@@ -6,6 +6,7 @@ toulbar2 prints what it finds while it searches, so only the end is told here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ FORBIDDEN = -1
 
 
 def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
-    import pytoulbar2
-
+    pytoulbar2: Any = import_module("pytoulbar2")
     most = problem["known"] if problem["known"] is not None else _most(problem) + 1
     network = pytoulbar2.CFN(ubinit=most, vac=problem["vac"], seed=problem["seed"] % 2**31 + 1, verbose=0)
     cards, offset = problem["cards"].tolist(), problem["offset"].tolist()
