@@ -203,7 +203,8 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
 
     def found(self: Any) -> None:
         values = self.response_proto.solution
-        tell(labels=labels(lambda v: values[v]), units=_down(self.best_objective_bound) + constant)
+        bound = _down(self.best_objective_bound) + constant
+        tell(labels=labels(lambda v: values[v]), units=bound, steady=False)  # which thread is first, nobody knows
 
     # made by hand: a class statement would be an error for who checks types without the package
     watch = type("Watch", (cp_model.CpSolverSolutionCallback,), {"on_solution_callback": found})

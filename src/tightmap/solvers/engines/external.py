@@ -4,8 +4,8 @@ The model becomes tables (whole.py), which a process of its own searches (worker
 slice of time in every step, and taken for what they are: labellings, whose energy is computed anew; bounds of the sum
 of whole costs, from which the error of the scaling is subtracted; and the end of the search.
 
-An iteration is a labelling that the program found.  Without a time limit, when only iterations are counted, bounds that
-come between two labellings at some moment of the clock are passed over, so that the result does not depend on it.
+An iteration is a labelling that the program found.  Without a time limit, when only iterations are counted, what comes
+on the way and depends on the clock or on threads ("steady" is false) is passed over, so that the result does not.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ class External(Solver):
             state.worker.pause(True)
         if message is not None and "line" in message:
             message = self.overheard(state, message["line"])
+        if message and not message.get("steady", True) and not self._timed(state):
+            message = None
         if not message:
             return self._report(state, 0)
         self._hear(state, message)
@@ -158,7 +160,7 @@ class External(Solver):
             value = energy(state.graph, labels)
             if value < state.best_energy:
                 state.best, state.best_energy = labels, value
-        if "units" in message and (message.get("steady", True) or self._timed(state)):
+        if "units" in message:
             self._raise(state, int(message["units"]))
         if "end" in message:
             self._finish_search(state, message["end"])
