@@ -176,6 +176,17 @@ def test_a_labelling_that_is_given_is_never_lost(name):
     assert result.energy == best.energy
 
 
+@pytest.mark.parametrize("name", EACH)
+def test_among_equals_threads_make_no_difference(name):
+    """Many labellings are equally good; which one is found must not depend on the number of threads."""
+    rng = np.random.default_rng(3)
+    model = tm.Model([3] * 14)
+    pairs = np.array([(i, j) for i in range(14) for j in range(i) if rng.random() < 0.4])
+    model.add_potts(pairs, np.full(len(pairs), -1.0))
+    one, two = (tm.solve(model, name, threads=count) for count in (1, 2))
+    assert one.labels.tolist() == two.labels.tolist() and one.lower_bound == two.lower_bound
+
+
 # ------------------------------------------------------------------------------------------------- the process
 
 

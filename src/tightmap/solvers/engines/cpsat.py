@@ -15,8 +15,8 @@ linear relaxation, whose bound the solver then knows:
     where      sum over tuples with a_p = s of w_A(a) = l_p(s)
 
 The solver computes in integers, so its bound is one of the whole costs; the error of the scaling is subtracted
-(whole.py).  It runs in deterministic rounds, so that its answer is the same with any number of threads; labellings on
-the way are not, and without a time limit the whole search is one iteration.
+(whole.py).  All its strategies take turns on one thread: on several, which of two equally good labellings is found is
+a matter of chance.
 """
 
 from __future__ import annotations

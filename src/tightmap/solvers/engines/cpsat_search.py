@@ -203,15 +203,14 @@ def search(problem: dict[str, Any], tell: Callable[..., None]) -> None:
 
     def found(self: Any) -> None:
         values = self.response_proto.solution
-        bound = _down(self.best_objective_bound) + constant
-        tell(labels=labels(lambda v: values[v]), units=bound, steady=False)  # which thread is first, nobody knows
+        tell(labels=labels(lambda v: values[v]), units=_down(self.best_objective_bound) + constant)
 
     # made by hand: a class statement would be an error for who checks types without the package
     watch = type("Watch", (cp_model.CpSolverSolutionCallback,), {"on_solution_callback": found})
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = problem["seed"] % 2**31
-    solver.parameters.num_workers = problem["threads"]
-    solver.parameters.interleave_search = True
+    solver.parameters.num_workers = 1  # with more, which of several equally good labellings is found is chance
+    solver.parameters.interleave_search = True  # all strategies in turn
     solver.best_bound_callback = lambda bound: tell(units=_down(bound) + constant, steady=False)
     status = solver.solve(model, watch())
     if status == cp_model.INFEASIBLE:

@@ -5,7 +5,7 @@ slice of time in every step, and taken for what they are: labellings, whose ener
 of whole costs, from which the error of the scaling is subtracted; and the end of the search.
 
 An iteration is a labelling that the program found.  Without a time limit, when only iterations are counted, what comes
-on the way and depends on the clock or on threads ("steady" is false) is passed over, so that the result does not.
+on the way at some moment of the clock ("steady" is false) is passed over, so that the result does not depend on it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class External(Solver):
         state.worker = hire(self.search)
         state.worker.give(
             whole.arrays()
-            | {"seed": state.context.seed, "threads": state.context.threads, "known": state.known, "start": start}
+            | {"seed": state.context.seed, "known": state.known, "start": start}
             | self.problem(state, whole)
         )
 
