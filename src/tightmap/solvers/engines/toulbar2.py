@@ -2,7 +2,7 @@
 
 It is given whole costs, relative to the least entry of every table, and an upper bound from the labelling at hand:
 
-    minimise   sum_i c_i(x_i) + sum_A c_A(x_A)  <  cost of the labelling that is known
+    minimise   C(x) = sum_i c_i(x_i) + sum_A c_A(x_A)     over labellings with C(x) < C(the labelling that is known)
 
 so that it ends with a better labelling, which is optimal, or with the proof that there is none.  It computes in 64-bit
 integers, and its bounds are those of the whole costs; the error of the scaling is subtracted (whole.py).
