@@ -40,7 +40,7 @@ EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
 CLAUSES = 4  # labels of one variable, for clauses
-LOADING = 5.0  # seconds of the limit from which on it pays to load another program, which takes about one
+LOADING = 15.0  # seconds of the limit from which on it pays to load another program, which takes one or two
 ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
 DENSE = 4  # a graph with more factors per variable than this is dense
@@ -107,7 +107,7 @@ def plan(graph: Graph) -> list[Phase]:
         follows = "trws" if pairwise else "srmp"
         phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
     if not pairwise and graph.max_labels <= CLAUSES and labels <= EXACT:
-        phases.append(Phase("cpsat", "clauses of few labels", 2.0, least=LOADING))
+        phases.append(Phase("cpsat", "clauses of few labels", 1.0, least=LOADING))
     search = []
     # Single changes get nowhere between hard constraints of a sparse graph: pedigree40 in 6 s, annealing 417, lns 301
     stiff = graph.hard > 0.0 and not dense and not differences
