@@ -415,3 +415,87 @@ def test_compilation_is_noticed():
     with compilation() as seconds:
         outer(4)
     assert seconds == []
+
+
+# ---------------------------------------------------------------------- ours beside other programs
+
+
+def duel_rows():
+    cut = {"family": "binary", "instance": "image-1000"}
+    return [
+        fake("auto", -5.0, -5.0, **cut, status="OPTIMAL", elapsed=2.0),
+        fake("peer:maxflow", -5.0, -5.0, **cut, status="OPTIMAL", elapsed=3.0),
+        fake("expansion", 10.0, family="stereo", instance="teddy", elapsed=4.0, peak_memory_mb=200.0),
+        fake("peer:gco-expansion", 11.0, family="stereo", instance="teddy", elapsed=2.0, peak_memory_mb=300.0),
+        fake("trws", 9.0, family="stereo", instance="venus"),
+    ]
+
+
+def test_ratios_are_theirs_over_ours():
+    from tightmap.bench.duels import ratios
+
+    table = ratios(duel_rows())
+    lines = [[cell.text for cell in row] for row in table.rows]
+    assert [line[:3] for line in lines] == [
+        ["binary/image-1000", "auto", "maxflow"],
+        ["stereo/teddy", "expansion", "gco-expansion"],
+    ]
+    assert lines[0][5] == "1.50" and lines[0][-1] == ""  # times only
+    assert lines[1][5] == "0.50" and lines[1][-3:] == ["200", "300", "1.50"]
+    assert "proven" in lines[0][6] and "proven" not in lines[1][6]
+    assert ratios([fake("trws", 9.0)]) is None
+
+
+def test_ratios_are_in_every_format_and_in_the_report():
+    rows = duel_rows()
+    for kind in ("terminal", "markdown", "latex"):
+        text = render(rows, kind)
+        assert "ours beside other programs" in text and "1.50" in text
+    page = render_report(rows)
+    assert 'id="ratios"' in page and "<b>1.50</b>" in page
+    assert 'id="ratios"' not in render_report([fake("trws", 9.0)])
+
+
+def test_every_duel_has_its_model_and_its_programs():
+    from tightmap.bench.duels import DUELS
+    from tightmap.bench.peers import PEERS
+
+    known = {m["name"] for m in tm.methods()}
+    for duel in DUELS:
+        assert find(duel.family, duel.instance).name == duel.instance
+        assert set(duel.ours) <= known and set(duel.peers) <= set(PEERS)
+    assert len({(d.family, d.instance) for d in DUELS}) == len(DUELS)
+
+
+def test_the_suite_of_peers():
+    runs = built_in("peers", families=["binary"]).runs
+    assert {r.instance for r in runs} == {"image-1000", "volume-100"} and {r.threads for r in runs} == {1}
+    assert {r.method for r in runs} >= {"auto"}
+    asked = built_in("peers", families=["tiny/ring-10"], methods=["bcd"]).runs
+    assert [(r.instance, r.method) for r in asked] == [("ring-10", "bcd")]
+    with pytest.raises(tm.OptionError, match=r"families are .*binary"):
+        built_in("peers", families=["nothing"])
+
+
+def test_tiny_models_are_built_and_solved_together(monkeypatch):
+    from tightmap.bench import worker
+
+    monkeypatch.setattr(worker, "REPEATING", 0.05)
+    row = worker.perform(Run("tiny", "cut-10", "qpbo", 10.0, threads=1))
+    assert row["status"] == "OPTIMAL" and 0.0 < row["elapsed"] < 1.0
+
+
+def test_gco_has_a_process_of_its_own():
+    pytest.importorskip("gco", reason="gco-wrapper is not installed")
+    from tightmap.bench.peers import solve_with
+
+    ring = find("inpainting-n4", "ring-40").build().model
+    found = solve_with("peer:gco-expansion", ring, None)
+    assert ring.energy(found["labels"]) == pytest.approx(159.435827, abs=1e-5)
+    assert 10.0 < found["peak_memory_mb"] < 200.0  # Python with NumPy, and a small model
+    whole = tm.Model.grid(40, 40, 4)
+    rng = np.random.default_rng(0)
+    whole.add_unaries(rng.integers(0, 30, size=(1600, 4)).astype(float))
+    whole.add_truncated_linear(whole.edges(), rng.integers(1, 9, size=len(whole.edges())).astype(float), 2.0)
+    theirs = whole.energy(solve_with("peer:gco-expansion", whole, None)["labels"])
+    assert theirs <= 1.05 * tm.solve(whole, "expansion", time_limit=20.0).energy

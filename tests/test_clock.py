@@ -10,7 +10,8 @@ from numba import njit
 from numba.core import event
 
 import tightmap as tm
-from tightmap.registry import METHODS, solver_class
+from engines import ALL
+from tightmap.registry import solver_class
 from tightmap.runtime import clock
 from tightmap.runtime.clock import PREPARE
 from tightmap.solvers.admm import general as admm_general
@@ -60,7 +61,7 @@ def test_the_first_run_of_admm_is_like_any_other(monkeypatch):
     assert paths[0] == paths[1] and len(paths[0]) > 1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 def test_without_a_time_limit_no_result_depends_on_the_clock(method, monkeypatch):
     rng = np.random.default_rng(3)
     binary = solver_class(method).capabilities.binary

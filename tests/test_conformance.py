@@ -2,12 +2,12 @@
 
 import pytest
 
+from engines import ALL
 from gentle import gentle
-from tightmap.registry import METHODS
 from tightmap.testing import promises
 
 
 @pytest.mark.parametrize(("name", "promise"), list(promises()), ids=lambda v: v if isinstance(v, str) else "")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 def test_promise(method, name, promise, monkeypatch):
     promise(gentle(method, monkeypatch))

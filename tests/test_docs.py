@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tightmap.cli.commands import app
-from tightmap.registry import METHODS, make_solver, solver_class
+from tightmap.registry import ENGINES, METHODS, make_solver, solver_class
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import house
@@ -157,10 +157,10 @@ def test_files_that_the_sources_name_exist():
 def test_every_method_has_its_line_on_the_chooser_page():
     page = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\* `([a-z0-9-]+)` – ", page, flags=re.MULTILINE)
-    assert sorted(lines) == sorted(METHODS)
+    assert sorted(lines) == sorted([*METHODS, *ENGINES])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, *ENGINES])
 def test_every_method_begins_with_its_formulas(method):
     """The module states the update as an indented formula: an assignment, an equation or a probability."""
     about = sys.modules[solver_class(method).__module__].__doc__

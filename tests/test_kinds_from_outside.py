@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tightmap as tm
+from engines import ALL
 from gentle import gentle
 from tightmap.canonical import lower
 from tightmap.factors import custom
 from tightmap.factors.custom import CustomBlock
 from tightmap.graph.graph import Kind
-from tightmap.registry import METHODS
 from tightmap.testing import kind_conformance
 from tightmap.testing.conformance import keeps_its_word_on
 from tightmap.testing.models import optimum
@@ -121,7 +121,7 @@ def test_kinds_pass_their_suite(make):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALL)
 def test_every_method_keeps_its_word(method, model, monkeypatch):
     given = MODELS[model]()
     keeps_its_word_on(gentle(method, monkeypatch), given, optimum(given))

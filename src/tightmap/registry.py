@@ -54,8 +54,17 @@ METHODS: dict[str, str] = {
     "combilp": "tightmap.solvers.combilp.solver:CombiLP",
 }
 
+# Methods that another program carries out, which is installed by itself: pip install "tightmap[NAME]".  A table of
+# their own, so that what goes through all methods decides what to do where one is missing.
+ENGINES: dict[str, str] = {
+    "milp": "tightmap.solvers.engines.milp:MILP",
+    "cpsat": "tightmap.solvers.engines.cpsat:CPSAT",
+    "toulbar2": "tightmap.solvers.engines.toulbar2:Toulbar2",
+}
+
 ALIASES = {"sa": "annealing", "anneal": "forest-annealing"}  # earlier names
 GROUP = "tightmap.methods"
+SHORT = ("name", "summary", "max_order", "needs", "gives_bound", "installed", "capabilities", "options")
 
 _registered: dict[str, type[Solver]] = {}
 
@@ -76,7 +85,7 @@ def register(solver: type[Solver], name: str | None = None) -> type[Solver]:
         raise OptionError(
             f"register: {solver.__name__} needs a name (no colon in it) and a summary, both class variables"
         )
-    if own in METHODS or own in ALIASES:
+    if own in METHODS or own in ENGINES or own in ALIASES:
         raise OptionError(f"register: {own!r} is a method of tightmap itself; choose another name")
     _registered[own] = solver
     return solver
@@ -89,7 +98,17 @@ def _entry_points() -> dict[str, metadata.EntryPoint]:
 
 def method_names() -> list[str]:
     """All methods known by name: our own, registered ones, and those that installed packages bring."""
-    return list(dict.fromkeys([*METHODS, *_registered, *(n for n in _entry_points() if n not in ALIASES)]))
+    return list(dict.fromkeys([*METHODS, *ENGINES, *_registered, *(n for n in _entry_points() if n not in ALIASES)]))
+
+
+def installed(name: str) -> bool:
+    """Whether a method can be used: whether the program that carries it out is there."""
+    return name not in ENGINES or bool(solver_class(name).installed())
+
+
+def usable_methods() -> list[str]:
+    """Our own methods, and those of other programs that are installed."""
+    return [*METHODS, *(name for name in ENGINES if installed(name))]
 
 
 def canonical_name(name: str) -> str:
@@ -102,7 +121,7 @@ def solver_class(name: str) -> type[Solver]:
     name = canonical_name(name)
     if name in _registered:
         return _registered[name]
-    place = METHODS.get(name, name if ":" in name else "")
+    place = METHODS.get(name) or ENGINES.get(name) or (name if ":" in name else "")
     if not place and name in _entry_points():
         place = _entry_points()[name].value
     if not place:
@@ -112,7 +131,7 @@ def solver_class(name: str) -> type[Solver]:
         with unforked:
             cls: type[Solver] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        if name in METHODS:
+        if name in METHODS or name in ENGINES:
             raise
         raise OptionError(f"method {name!r} cannot be loaded: {error}") from None
     return cls
@@ -211,6 +230,7 @@ def describe_method(name: str) -> dict[str, Any]:
         "max_order": able.largest_order,
         "needs": able.words(),
         "gives_bound": able.bounds,
+        "installed": installed(canonical_name(name)),
         "capabilities": dataclasses.asdict(able),
         "options": {f.name: _default(f) for f in dataclasses.fields(cls)},
         "option_types": {option: " or ".join(kinds) for option, kinds in _option_types(cls).items()},
@@ -227,12 +247,7 @@ def methods() -> list[dict[str, Any]]:
             row = describe_method(name)
         except OptionError:  # a package that is installed but broken
             continue
-        rows.append(
-            {
-                key: row[key]
-                for key in ("name", "summary", "max_order", "needs", "gives_bound", "capabilities", "options")
-            }
-        )
+        rows.append({key: row[key] for key in SHORT})
     return rows
 
 

@@ -8,7 +8,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from tightmap.registry import METHODS
+from tightmap.registry import ENGINES, installed, usable_methods
 
 from .parent import fuzz
 from .worker import Plan
@@ -20,15 +20,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Random models against brute force.")
     parser.add_argument("--minutes", type=float, default=10.0, help="of work, compilation not counted")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--methods", default=",".join(METHODS), help="separated by commas; all by default")
+    parser.add_argument("--methods", default=",".join(usable_methods()), help="separated by commas; all by default")
     parser.add_argument("--out", type=Path, default=Path("fuzz-failures"), help="folder for reproducers")
     parser.add_argument("--case", type=int, default=None, help="only this case, to see a failure again")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     methods = given.methods.split(",")
-    unknown = [name for name in methods if name not in METHODS]
+    unknown = [name for name in methods if name not in usable_methods()]
     if unknown:
-        parser.error(f"unknown method {unknown[0]!r}; methods are {', '.join(METHODS)}")
+        parser.error(f"unknown method {unknown[0]!r}; methods are {', '.join(usable_methods())}")
+    for name in ENGINES:
+        if not installed(name):
+            print(f"method {name} is left out: its program is not installed")
     plan = Plan(given.seed, methods)
     with_files = given.case is None and importlib.util.find_spec(f"{__package__}.files") is not None
     seconds = 60.0 * given.minutes * (1.0 - FILES if with_files else 1.0)

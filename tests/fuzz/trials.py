@@ -20,7 +20,8 @@ from .twins import TWINS, Twin, relabelled
 
 KINDS = ("plain", "init", "relaxed", "warm", "foreign", "again", "threads", "grown", "stop")
 SLOW = ("admm",)  # methods that take seconds to end by themselves, and so mostly get a limit
-PROVES = ("exact", "auto")  # these must say OPTIMAL or INFEASIBLE of a small model when nothing limits them
+# these must say OPTIMAL or INFEASIBLE of a small model when nothing limits them
+PROVES = ("exact", "auto", "cpsat", "toulbar2")
 AMPLE = 20.0  # seconds that are no limit for a small model
 
 

@@ -282,9 +282,12 @@ def main() -> int:
         return 0
 
     from memory.models import FIXED
-    from tightmap.registry import METHODS
+    from tightmap.registry import ENGINES, installed, usable_methods
 
-    methods = arguments.methods.split(",") if arguments.methods else list(METHODS)
+    methods = arguments.methods.split(",") if arguments.methods else usable_methods()
+    for name in ENGINES:
+        if not installed(name):
+            print(f"method {name} is left out: its program is not installed")
     passes = arguments.passes.split(",")
     if "heap" in passes and not has_heap_checker():
         print(f"no heap checker on this system ({HEAP_CHECKER}): that pass is left out")

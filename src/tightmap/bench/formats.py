@@ -6,8 +6,10 @@ import csv
 import io
 from collections.abc import Callable
 
+from tightmap.bench.duels import ratios
 from tightmap.bench.records import Row
-from tightmap.bench.tables import Cell, Group, Table, collect, tables
+from tightmap.bench.tables import Cell, Group, Table, collect
+from tightmap.bench.tables import tables as family_tables
 
 COLUMNS = 8  # methods side by side before a table continues below, as in the paper
 
@@ -33,6 +35,12 @@ def split(table: Table, columns: int = COLUMNS) -> list[Table]:
             )
         )
     return parts
+
+
+def tables(groups: list[Group], brief: bool = False) -> list[Table]:
+    """The tables of all families, and where other programs were run beside ours, the ratios."""
+    compared = ratios([row for group in groups for row in group.rows.values()])
+    return family_tables(groups, brief) + ([] if compared is None else [compared])
 
 
 def terminal(groups: list[Group], width: int | None = None) -> str:

@@ -41,6 +41,7 @@ class Instance:
     order      the largest factor, so that methods that cannot take it are left out beforehand
     needs      files below the data folder, or "module:NAME"
     reference  pictures to show beside the results: the input, the ground truth
+    repeat     labels of a tiny model (tiny.py): building and solving it are timed together, many times
     """
 
     family: str
@@ -51,6 +52,7 @@ class Instance:
     order: int = 2
     needs: tuple[str, ...] = ()
     reference: Callable[[], dict[str, Any]] | None = None
+    repeat: int = 0
 
     @property
     def missing(self) -> str:
@@ -319,7 +321,9 @@ FAMILIES: tuple[str, ...] = tuple(dict.fromkeys(i.family for i in PAPER))
 
 def find(family: str, name: str) -> Instance:
     """The instance of this family and name."""
-    for instance in (*PAPER, *SMOKE):
+    from tightmap.bench.duels import INSTANCES
+
+    for instance in (*PAPER, *SMOKE, *INSTANCES):
         if (instance.family, instance.name) == (family, name):
             return instance
     raise KeyError(f"{family}/{name}")

@@ -11,17 +11,24 @@ conversion of the model left out.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tightmap.errors import ModelError
+from tightmap.factors.difference import DifferenceBlock
+from tightmap.factors.potts import PottsBlock
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.model.model import Model
 
 Found = dict[str, Any]
+SMALL = 1000  # variables of a model up to which GCO needs no process of its own
 LARGEST_ILP = 300_000  # joint labellings of all factors
 
 
@@ -38,8 +45,28 @@ def _pairs(model: Model) -> tuple[IntArray, FloatArray]:
     return scopes, tables
 
 
+def _differences(model: Model) -> tuple[IntArray, FloatArray, FloatArray] | None:
+    """The same without writing out a table for each edge, where all are one label difference times a weight."""
+    labels = np.unique(model.cardinalities)
+    same = len(labels) == 1 and all(isinstance(b, DifferenceBlock | PottsBlock) for b in model.blocks)
+    if not same or len({type(b) for b in model.blocks}) != 1:
+        return None
+    limits = np.concatenate([b.limits if isinstance(b, DifferenceBlock) else np.zeros(1) for b in model.blocks])
+    weights = np.concatenate([b.weights for b in model.blocks])
+    if (limits != limits[0]).any() or not (weights > 0).any():
+        return None
+    block = next(b for b in model.blocks if (b.weights > 0).any())
+    row = int(np.argmax(block.weights > 0))
+    table = block.dense(np.array([row]), (int(labels[0]),) * 2)[0]
+    base = table / table.max()
+    return np.concatenate([b.scopes for b in model.blocks]), weights * (table.max() / block.weights[row]), base
+
+
 def _shared(model: Model) -> tuple[IntArray, FloatArray, FloatArray]:
     """Edges, their weights, and the table that all edges share up to the weight."""
+    found = _differences(model)
+    if found is not None:
+        return found
     scopes, tables = _pairs(model)
     size = tables.reshape(len(tables), -1).max(axis=1, initial=0.0)
     used = size > 0
@@ -52,34 +79,43 @@ def _shared(model: Model) -> tuple[IntArray, FloatArray, FloatArray]:
 
 
 def _gco(model: Model, time_limit: float | None, algorithm: str) -> Found:
-    import gco
-
+    """GCO in a process without Numba and without our model, so that its memory is its own."""
     scopes, weights, base = _shared(model)
     if not np.array_equal(base, base.T):
         raise ModelError("GCO takes symmetric tables")
-    edges = np.sort(scopes, axis=1).astype(np.int32)
     unary = model.unaries.reshape(model.num_variables, -1)
     if not np.isfinite(unary).all():
         raise ModelError("GCO takes finite costs")
-    whole = all(np.array_equal(a, np.rint(a)) for a in (unary, weights[:, None, None] * base))
-    begin = time.perf_counter()
+    arrays: dict[str, Any] = {
+        "edges": np.sort(scopes, axis=1).astype(np.int32),
+        "weights": weights,
+        "unary": unary,
+        "base": base,
+    }
+    scale = float(np.min(base[base > 0]))
+    steps = [unary, weights * scale, base / scale]
+    whole = all(np.allclose(a, np.rint(a), rtol=1e-12, atol=0.0) for a in steps)
     if whole:  # GCO computes in integers: give it the exact ones
-        scale = float(np.min(base[base > 0]))
-        kind = np.int32
-        if np.array_equal(weights * scale, np.rint(weights * scale)) and np.array_equal(
-            base / scale, np.rint(base / scale)
-        ):
-            labels = gco.cut_general_graph(
-                edges,
-                np.rint(weights * scale).astype(kind),
-                np.rint(unary).astype(kind),
-                np.rint(base / scale).astype(kind),
-                algorithm=algorithm,
-                down_weight_factor=1,
-            )
-            return {"labels": np.asarray(labels, dtype=np.int64), "elapsed": time.perf_counter() - begin}
-    labels = gco.cut_general_graph(edges, weights, unary.copy(), base, algorithm=algorithm)
-    return {"labels": np.asarray(labels, dtype=np.int64), "elapsed": time.perf_counter() - begin}
+        unary, weights, base = (np.rint(a).astype(np.int32) for a in steps)
+        arrays |= {"unary": unary, "weights": weights, "base": base}
+    if model.num_variables <= SMALL:
+        from tightmap.bench.gco_process import cut
+
+        begin = time.perf_counter()
+        labels = cut(arrays, algorithm, whole)
+        return {"labels": labels, "elapsed": time.perf_counter() - begin}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "model.npz"
+        np.savez(place, **arrays)
+        del arrays, scopes, weights
+        command = [sys.executable, "-m", "tightmap.bench.gco_process", str(place), algorithm, str(int(whole))]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with np.load(place) as answer:
+            return {
+                "labels": answer["labels"].astype(np.int64),
+                "elapsed": float(answer["elapsed"]),
+                "peak_memory_mb": float(answer["peak"]),
+            }
 
 
 def _gco_expansion(model: Model, time_limit: float | None) -> Found:

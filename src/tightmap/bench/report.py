@@ -16,6 +16,7 @@ import numpy as np
 
 from tightmap.bench import published
 from tightmap.bench.charts import Series, colour, convergence_svg
+from tightmap.bench.duels import ratios
 from tightmap.bench.instances import PAPER, SMOKE
 from tightmap.bench.page import page
 from tightmap.bench.records import Row
@@ -60,6 +61,7 @@ def render_report(rows: list[Row], name: str = "", skipped: list[str] | None = N
         parts.append(f"<details><summary>{len(skipped)} models were left out</summary><ul>{items}</ul></details>")
     links = "".join(f'<a href="#{escape(g.family)}">{escape(g.family)}</a>' for g in groups)
     parts.append(f'<nav aria-label="families">{links}</nav><main>')
+    parts.append(_ratios(rows))
     for group in groups:
         parts.append(_family(group, colours))
     parts.append("</main>")
@@ -183,6 +185,26 @@ def _run_row(method: str, item: Entry, quoted: bool, low: float | None, high: fl
         f'<td class="words" data-sort="{escape(status)}">{escape(status[:160])}</td>',
     ]
     return _line(cells, quoted)
+
+
+def _ratios(rows: list[Row]) -> str:
+    """Ours beside other programs, where some were run."""
+    table = ratios(rows)
+    if table is None:
+        return ""
+    lines = [
+        _line([_cell(f"<b>{escape(c.text)}</b>" if c.bold else escape(c.text), _sortable(c.text)) for c in row], False)
+        for row in table.rows
+    ]
+    notes = "".join(f"<p class='soft'>{escape(note)}</p>" for note in table.notes)
+    return f'<section id="ratios"><h2>Ratios</h2>{notes}{_table(table.title, tuple(table.header), lines)}</section>'
+
+
+def _sortable(text: str) -> float | str:
+    try:
+        return float(text.split()[0])
+    except (ValueError, IndexError):
+        return text
 
 
 # ---------------------------------------------------------------------- charts and pictures

@@ -2,7 +2,7 @@
 
     smoke    small models, a few methods: does everything work, in under a minute
     paper    the families of the paper, its methods and auto
-    peers    models that other programs can solve too, beside them
+    peers    models that other programs can solve too, beside them, with ratios (duels.py)
 
 A suite of your own is a TOML file:
 
@@ -41,14 +41,6 @@ PAPER_METHODS = (  # those of its tables, the subgradient method that it mention
 )  # fmt: skip
 SMOKE_METHODS = ("auto", "bcd", "trws", "admm", "expansion", "srmp")
 SUITES = ("smoke", "paper", "peers")
-PEER_METHODS = ("auto", "expansion", "trws", "admm", "exact")
-PEER_INSTANCES = (
-    ("inpainting-n4", "ring"),
-    ("matching", "points-1"),
-    ("stereo", "tsukuba"),
-    ("stereo", "motorcycle-3"),
-    ("segmentation", "seed-1"),
-)
 _KEYS = {"time_limit", "methods", "seeds", "options", "model"}
 _MODEL_KEYS = {"path", "evidence", "family", "name", "problem", "arguments"}
 
@@ -66,12 +58,12 @@ def available_methods() -> dict[str, int | None]:
     """Methods of this installation and the largest order of factors that each takes."""
     from tightmap.registry import methods
 
-    return {row["name"]: row["max_order"] for row in methods()}
+    return {row["name"]: row["max_order"] for row in methods() if row["installed"]}
 
 
 def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dict[str, int | None]) -> list[str]:
     from tightmap.bench.peers import PEERS
-    from tightmap.registry import canonical_name
+    from tightmap.registry import ENGINES, canonical_name
 
     if asked:
         asked = [canonical_name(name) for name in asked]
@@ -79,7 +71,7 @@ def _choose(asked: list[str] | None, default: tuple[str, ...] | None, known: dic
             if name not in known and name not in PEERS:
                 raise OptionError(f"unknown method {name!r}; methods are {', '.join([*known, *PEERS])}")
         return asked
-    return [m for m in (default or tuple(known)) if m in known]
+    return [m for m in (default or tuple(m for m in known if m not in ENGINES)) if m in known]
 
 
 def _families(instances: tuple[Instance, ...], families: list[str] | None) -> list[Instance]:
@@ -92,7 +84,8 @@ def _families(instances: tuple[Instance, ...], families: list[str] | None) -> li
 
     chosen = [i for i in instances if wanted(i)]
     if not chosen:
-        raise OptionError(f"no family matches {', '.join(families)}; families are {', '.join(FAMILIES)}")
+        known = ", ".join(dict.fromkeys([*FAMILIES, *(i.family for i in instances)]))
+        raise OptionError(f"no family matches {', '.join(families)}; families are {known}")
     return chosen
 
 
@@ -112,11 +105,7 @@ def built_in(
     elif name == "paper":
         instances, default, limit = PAPER, PAPER_METHODS, 60.0
     elif name == "peers":
-        from tightmap.bench.peers import installed
-
-        instances = tuple(i for i in PAPER if (i.family, i.name) in PEER_INSTANCES)
-        default, limit = (*PEER_METHODS, *installed()), 60.0
-        known |= {peer: None for peer in installed()}
+        return _peers(families, methods, 60.0 if time_limit is None else time_limit, seed, threads)
     else:
         raise OptionError(f"unknown suite {name!r}; suites are {', '.join(SUITES)}, or a .toml file")
     limit = limit if time_limit is None else time_limit
@@ -130,6 +119,30 @@ def built_in(
             order = known.get(method)
             if order is None or instance.order <= order:
                 suite.runs.append(Run(instance.family, instance.name, method, limit, seed, threads))
+    return suite
+
+
+def _peers(
+    families: list[str] | None, methods: list[str] | None, limit: float, seed: int, threads: int | None
+) -> Suite:
+    """The duels, or the methods that were asked for on their models; one thread each by default, as peers have."""
+    from tightmap.bench.duels import DUELS, INSTANCES
+    from tightmap.bench.peers import PEERS, installed
+
+    there = installed()
+    known = available_methods() | {peer: None for peer in there}
+    asked = _choose(methods, None, known) if methods else None
+    suite = Suite("peers", [])
+    suite.skipped += [f"{peer}: the module {PEERS[peer][1]} is not installed" for peer in PEERS if peer not in there]
+    models = {(i.family, i.name): i for i in (*PAPER, *INSTANCES)}
+    duels = {(d.family, d.instance): d for d in DUELS}
+    for instance in _families(tuple(models[key] for key in duels), families):
+        if instance.missing:
+            suite.skipped.append(f"{instance.family}/{instance.name}: {instance.missing}")
+            continue
+        duel = duels[instance.family, instance.name]
+        for method in asked or [m for m in (*duel.ours, *duel.peers) if m in known]:
+            suite.runs.append(Run(instance.family, instance.name, method, limit, seed, threads or 1))
     return suite
 
 

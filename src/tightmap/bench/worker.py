@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tightmap.runtime.clock import compilation
 TRACE_POINTS = 150
 WARM_UP_LIMIT = 60.0
 COMPILED = 0.1  # seconds of compilation from which on a run does not count
+REPEATING = 2.0  # seconds in which a tiny model is built and solved again and again
 LARGEST_PICTURE = 640  # pixels per side
 
 
@@ -85,6 +87,31 @@ def peak_memory() -> float | None:
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
+def repeated(run: Run, labels: int, started: Callable[[], object] | None) -> Row:
+    """Building and solving a tiny model together, from nothing each time: the best of many."""
+    from tightmap.bench.tiny import once
+
+    again = partial(once, run.method, labels)
+    if not run.method.startswith("peer:"):
+        again = partial(again, seed=run.seed, threads=run.threads, **run.options)
+    again()
+    if started is not None:
+        started()
+    best = again()
+    until = time.perf_counter() + REPEATING
+    while time.perf_counter() < until:
+        best = min(best, again(), key=lambda figures: figures[3])
+    energy, bound, status, seconds = best
+    return {
+        "energy": energy,
+        "lower_bound": bound,
+        "status": status,
+        "feasible": bool(np.isfinite(energy)),
+        "elapsed": seconds,
+        "peak_memory_mb": peak_memory(),
+    }
+
+
 def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
     """Carry out a run and describe it; ``started`` is called when the measured part begins."""
     from tightmap import __version__
@@ -103,6 +130,9 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "version": __version__,
     }
+    tiny = 0 if run.source else find(run.family, run.instance).repeat
+    if tiny:
+        return row | repeated(run, tiny, started)
     if run.method in PEERS:
         if started is not None:
             started()
@@ -113,7 +143,7 @@ def perform(run: Run, started: Callable[[], object] | None = None) -> Row:
             row["energy"] = model.energy(labels)
             row["feasible"] = bool(np.isfinite(row["energy"]))
             row["picture"] = picture(problem, labels)
-        row["peak_memory_mb"] = peak_memory()
+        row.setdefault("peak_memory_mb", peak_memory())
         return row
     from tightmap.driver import solve
 

@@ -218,13 +218,18 @@ def methods(
         view.add_column(column, overflow="fold")
     for row in rows:
         order = "any" if row["max_order"] is None else f"<= {row['max_order']}"
-        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", row["summary"])
+        missing = "" if row["installed"] else f"not installed ({_how_to_install(row['name'])}): "
+        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"])
     # a pipe has no width: leave room for whole lines instead of folding them at 80
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else 160)
     with console.capture() as captured:
         console.print(view)
     session.say(captured.get())
+
+
+def _how_to_install(method: str) -> str:
+    return f'pip install "tightmap[{method}]"'
 
 
 def _explained(row: dict[str, Any]) -> str:
@@ -234,6 +239,7 @@ def _explained(row: dict[str, Any]) -> str:
         f"{row['name']}: {row['summary']}",
         f"  takes: {row['needs']}",
         f"  {', '.join(able)}",
+        *([] if row["installed"] else [f"  not installed: {_how_to_install(row['name'])}"]),
         "",
         row["about"],
         "",

@@ -69,6 +69,11 @@ class Solver(ABC):
     summary: ClassVar[str]  # one line for `tightmap methods`
     capabilities: ClassVar[Capabilities] = Capabilities()
 
+    @classmethod
+    def installed(cls) -> bool:
+        """Whether all that the method needs is there: some are carried out by other programs."""
+        return True
+
     def check(self, graph: Graph) -> None:
         """Raise ModelError, naming the first offending factor, when the method cannot handle the model."""
         self.capabilities.check(self.name, graph)
