@@ -540,7 +540,7 @@ class Model:
                 some = slice(begin, begin + PART)
                 total += float(self._unaries[self.offset[:-1][some] + x[some]].sum())
         for block in self.blocks:
-            total += block.total(x)
+            total += float(block.evaluate(x).sum()) if len(block) <= PART else block.total(x)
         return total
 
     def graph(self) -> Graph:

@@ -2,7 +2,9 @@
 
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
 
-The methods and their order are in plan.py, how they share a time limit is in scheduler.py; here they are run.
+A small model whose variables can all be eliminated is solved at once (moves/at_once.py).  Otherwise several
+methods share the work: which ones and in which order is in plan.py, how they share a time limit in scheduler.py; here
+they are run.
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
 if that is longer.  The very first turn is for a search where there are no cuts, because the others do well to start
@@ -22,9 +24,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph
+from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
@@ -96,6 +100,15 @@ class Auto(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
+        incumbent = context.incumbent or Incumbent(graph)
+        small = minimum_at_once(graph)
+        if small is not None:
+            incumbent.offer(small[0], small[1])
+            incumbent.raise_bound(small[2])
+        if small is not None and (incumbent.proven() or proves_infeasible(graph, incumbent.bound)):
+            state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
+            state.story.append(f"elimination of all {graph.n} variables at once")
+            return state
         runners: list[Runner] = []
         for phase in plan(graph):
             if phase.method in METHODS:
@@ -107,7 +120,6 @@ class Auto(Solver):
                     continue
                 share = Share(phase.method, phase.weight, solver.capabilities.bounds, phase.follows, phase.early)
                 runners.append(Runner(phase, share))
-        incumbent = context.incumbent or Incumbent(graph)
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
@@ -193,7 +205,7 @@ class Auto(Solver):
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
         if runner is None:
-            return Progress(done=True, iterations=0)
+            return Progress(done=True, iterations=0 if state.runners else 1)
         assert runner.solver is not None
         begin = clock.now()
         progress = runner.solver.step(runner.inner)

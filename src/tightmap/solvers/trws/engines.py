@@ -198,6 +198,8 @@ def same_structure(a: Graph, b: Graph) -> bool:
 
 def grid_stencil(graph: Graph) -> Stencil | None:
     """The stencil of a model that the grid engine takes, or None."""
+    if graph.n < LANES * 14:  # strips of a smaller one would be mostly padding, see below
+        return None
     stencil = find_stencil(graph, max_displacements=2, max_radius=1)
     if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
         return None

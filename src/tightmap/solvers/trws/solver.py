@@ -130,6 +130,8 @@ class TRWS(Solver):
         count = min(BLOCK - done, max(1, STEP // max(1, engine.entries)))
         count = int(max(1, min(count, state.context.iterations_left(state.iteration))))
         first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
+        if first:
+            count = min(count, (1 << done.bit_length()) - done)  # up to 1, 2, 4, ... iterations
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_length() > done.bit_length())
