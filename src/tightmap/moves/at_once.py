@@ -4,9 +4,9 @@
 
 where x* is the labelling that elimination finds and u = 2^-53.  Elimination adds up the terms of every labelling x in
 some order, and of these computed sums c(x) it finds the least: rounded addition is monotone, so that taking minima on
-the way changes nothing.  Every c(x), and the computed energy of x*, is a sum of fewer than 2 (n + m + 2) numbers, off by
-at most so many units of the sum of their sizes, which is at most S; hence E(x) >= c(x) - ... >= c(x*) - ... >= E(x*) -
-error, with one unit more for every product of a weight and a table.
+the way changes nothing.  Both c(x) and the computed energy of x* are sums of fewer than 2 (n + m + 2) numbers, off by
+at most so many units of the sum of their sizes, which is at most S, and a unit more for every product of a weight and a
+table; hence E(x) >= c(x) - error / 3 >= c(x*) - error / 3 >= E(x*) - error.
 
 A search that plans, shares time and builds tables in Python takes some milliseconds before it begins.  Where all tables
 are small, this takes some microseconds and is a proof.

@@ -3,7 +3,7 @@
     x <- the local minimum that is reached from start k,  k = 1, 2, ...;    best <- x where E(x) < E(best)
 
 Every descent is the one of ``coordinate_descent.descend``, sweep by sweep, with the same labels and energies.  The
-kernel stops after so many sweeps or seconds, in the middle of a descent if need be, and goes on there when called again.
+kernel stops after so many sweeps or seconds, in the middle of a descent if need be, and goes on there in the next call.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs

@@ -6,12 +6,15 @@ A small model whose variables can all be eliminated is solved at once (moves/at_
 methods share the work: which ones and in which order is in plan.py, how they share a time limit in scheduler.py; here
 they are run.
 
+The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
+
 With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
 if that is longer.  The very first turn is for a search where there are no cuts, because the others do well to start
 from its labelling.  Before that, where no feasible labelling is known, one is looked for with the hard constraints
 alone, or the proof that there is none; should that take a quarter of the time, the first turn is for the exact search,
 which goes on with it.  A method that can goes on from the best labelling of all.  Models so large that the states of
-several methods should not be in memory together run one method after the other, each for its share.
+several methods should not be in memory together run one method after the other, each for its share.  While helper
+processes compile kernels (runtime/background.py), methods whose kernels are ready have their turns first.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -27,13 +30,13 @@ import numpy as np
 from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
-from tightmap.graph.graph import Graph
+from tightmap.graph.graph import Graph, PairArrays
 from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
-from tightmap.runtime import clock
+from tightmap.runtime import background, clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
@@ -69,6 +72,7 @@ class State:
     limit: float  # seconds, inf without a limit
     incumbent: Incumbent  # of the whole run
     first: float  # energy of the labelling the run began with
+    begun: bool = False
     turn: Runner | None = None
     until: float = float("inf")
     iterations: int = 0  # of all methods together
@@ -148,6 +152,8 @@ class Auto(Solver):
         waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
         if not waiting:
             return None
+        if limited:
+            waiting = self._compiled_first(state, waiting)
         runner = waiting[0]
         state.until = float("inf")
         if limited and len(state.graph.arrays.unary) <= LARGE:
@@ -186,6 +192,16 @@ class Auto(Solver):
             runner.solver.adopt(runner.inner, state.best)
         return runner
 
+    def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
+        """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
+        jobs = [(r.phase.method, r.phase.options) for r in sorted(waiting, key=lambda r: not r.phase.early)]
+        background.wanted(jobs, isinstance(state.graph.arrays, PairArrays))
+        queue = background.being_compiled()
+        if not queue:
+            return waiting
+        ready = [runner for runner in waiting if runner.solver is not None or runner.phase.method not in queue]
+        return ready or [max(waiting, key=lambda runner: queue.index(runner.phase.method))]
+
     def _look_for_feasible(self, state: State, problem: Feasibility) -> Progress:
         """A part of the search for a labelling that keeps the hard constraints."""
         found = problem.run(time_left(state.context, SLICE), FAILURES - problem.failures)
@@ -201,6 +217,9 @@ class Auto(Solver):
         return Progress(done=found is False, iterations=0)
 
     def step(self, state: State) -> Progress:
+        if not state.begun and state.runners:  # there is an answer before a method has compiled its kernels
+            state.begun = True
+            return Progress(iterations=0)
         if state.problem is not None:
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
