@@ -16,7 +16,9 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.graph.graph import Kind
 from tightmap.moves import at_once
 from tightmap.moves.at_once import minimum_at_once
+from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.polish import Polisher
 from tightmap.registry import make_solver
 from tightmap.solvers.trws.general import CHUNK, build_sweeper
 
@@ -147,3 +149,17 @@ def test_the_layout_of_sweeps(seed):
 def test_options_of_a_result():
     assert _options(make_solver("trws", {"order": "rcm"}))["order"] == "rcm"
     assert set(_options(make_solver("bcd", {}))) == {"restarts", "order", "blocks", "incremental"}
+
+
+@given(models(max_variables=8, max_order=3), st.integers(0, 1000))
+def test_polishing_again_gives_what_a_whole_descent_gives(model, seed):
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    rng = np.random.default_rng(seed)
+    polisher = Polisher(graph)
+    labels = rng.integers(0, graph.arrays.cards.astype(np.int64))
+    for _ in range(6):
+        assert (polisher.local_minimum(labels, Context()) == local_minimum(graph, labels)).all()
+        some = rng.random(graph.n) < 0.4
+        labels = np.where(some, rng.integers(0, graph.arrays.cards.astype(np.int64)), polisher.settled)
