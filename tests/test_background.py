@@ -127,7 +127,7 @@ import time
 from tightmap import compile_ahead
 from tightmap.runtime import background
 compile_ahead.available = lambda: 2
-compile_ahead.start_helpers([("bcd", {})] * 100_000)
+compile_ahead.start_helpers([("bcd", {})] * 1000)
 print(background._helpers[0].process.pid, flush=True)
 time.sleep(600)
 """

@@ -58,6 +58,8 @@ class Helper:
         if os.getpid() != self.owner:  # after a fork: whoever started it listens to it
             return []
         assert self.process.stdout is not None
+        if not self.left:
+            self.end()
         while self.left:
             try:
                 more = os.read(self.process.stdout.fileno(), 4096)
@@ -66,7 +68,6 @@ class Helper:
             except OSError:
                 more = b""
             if not more:
-                self.left.clear()
                 self.end()
                 break
             *lines, self._text = (self._text + more).split(b"\n")
@@ -80,6 +81,10 @@ class Helper:
         if os.getpid() == self.owner:
             self.process.kill()
             self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
         self.left.clear()
 
 
