@@ -79,8 +79,7 @@ __all__ = ["__version__", *_PUBLIC, *_ROOMS]
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        globals()[name] = found = getattr(import_module(_PUBLIC[name]), name)  # asked once
-        return found
+        return getattr(import_module(_PUBLIC[name]), name)
     if name in _ROOMS:
         return import_module(_ROOMS[name])
     raise AttributeError(f"module 'tightmap' has no attribute {name!r}")

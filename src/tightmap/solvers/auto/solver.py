@@ -73,6 +73,7 @@ class State:
     incumbent: Incumbent  # of the whole run
     first: float  # energy of the labelling the run began with
     begun: bool = False
+    sought: bool = False  # whether a feasible labelling was asked for, where none was known
     turn: Runner | None = None
     until: float = float("inf")
     iterations: int = 0  # of all methods together
@@ -128,8 +129,6 @@ class Auto(Solver):
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
-        if graph.hard > 0.0 and not incumbent.feasible:
-            state.problem = Feasibility(graph, state.best)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         return state
@@ -220,6 +219,10 @@ class Auto(Solver):
         if not state.begun and state.runners:  # there is an answer before a method has compiled its kernels
             state.begun = True
             return Progress(iterations=0)
+        if not state.sought:
+            state.sought = True
+            if state.graph.hard > 0.0 and not state.incumbent.feasible and state.runners:
+                state.problem = Feasibility(state.graph, state.best)
         if state.problem is not None:
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
