@@ -3,6 +3,9 @@
     python benchmarks/calls.py [--size 200] [--frames 10] [--models 1000] [--ray]
 
 overhead    milliseconds of ``solve`` on a 3 x 3 Potts model of three labels, kernels loaded, best of many
+            and of building and solving models of ten variables
+cuts        expansion on a Potts grid, with the building of the model, beside PyMaxflow's: milliseconds of processor
+            time, one thread
 prepare     frames of a Potts grid, in each of which 5 % of the pixels are drawn anew: milliseconds of processor time,
             one thread, by models made anew (fresh), a plan that begins anew (cold) and a plan that goes on (warm)
 solve_many  models per second, 100 x 100 x 4, ten iterations of TRW-S: in turn, with one and two workers, on Ray
@@ -59,6 +62,50 @@ def overhead(methods: tuple[str, ...]) -> None:
             tm.solve(model, method)
 
         print(f"  {method:10s} {1e3 * kept:8.3f}   with the canonical form {1e3 * best(anew, 100):8.3f}")
+
+    def chain(method: str) -> tm.Result:
+        small = tm.Model([3] * 10)
+        small.add_unaries(costs)
+        small.add_potts(pairs, 0.3)
+        return tm.solve(small, method)
+
+    rng = np.random.default_rng(0)
+    costs = rng.random((10, 3))
+    pairs = np.unique(np.sort([rng.choice(10, 2, replace=False) for _ in range(15)], axis=1), axis=0)
+    for method in methods:
+        chain(method)
+        seconds = best(lambda method=method: chain(method), 200)
+        print(f"  {method:10s} {1e3 * seconds:8.3f}   build and solve, ten variables")
+
+
+def cuts(size: int, labels: int) -> None:
+    """Beside PyMaxflow, turn by turn."""
+    try:
+        from maxflow.fastmin import aexpansion_grid
+    except ImportError:
+        return
+    costs, table = picture(size, labels, 0), 0.25 * (1.0 - np.eye(labels))
+
+    def ours() -> np.ndarray:
+        model = tm.Model.grid(size, size, labels)
+        model.add_unaries(costs)
+        model.add_potts(model.edges(), 0.25)
+        return tm.solve(model, "expansion", threads=1).labels
+
+    def theirs() -> np.ndarray:
+        return np.asarray(aexpansion_grid(costs.reshape(size, size, labels).copy(), table)).ravel()
+
+    ours()
+    seconds: dict[str, list[float]] = {"tightmap": [], "PyMaxflow": []}
+    for _ in range(5):
+        for name, work in (("tightmap", ours), ("PyMaxflow", theirs)):
+            begin = time.process_time()
+            work()
+            seconds[name].append(time.process_time() - begin)
+    model = grid(size, labels)
+    print(f"\nexpansion with building, {size} x {size} x {labels} Potts, milliseconds")
+    for name, work in (("tightmap", ours), ("PyMaxflow", theirs)):
+        print(f"  {name:10s} {1e3 * min(seconds[name]):8.1f}   energy {model.energy(work()):.6f}")
 
 
 def frames(size: int, labels: int, count: int) -> list[np.ndarray]:
@@ -128,6 +175,7 @@ def main() -> None:
     parser.add_argument("--ray", action="store_true", help="also on Ray, which has to be installed")
     chosen = parser.parse_args()
     overhead(("trws", "expansion", "bcd", "auto"))
+    cuts(chosen.size, chosen.labels)
     prepared(("trws", "expansion"), chosen.size, chosen.labels, chosen.frames)
     throughput(chosen.models, chosen.model_size, chosen.ray)
 

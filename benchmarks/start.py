@@ -5,6 +5,7 @@
 wheel    the wheel with kernels (`make wheel`), in a new environment, no machine code on disk
 warm     the sources beside this file, machine code on disk from an earlier process
 cold     the sources, nothing on disk: what the process compiles is what the next ones find there
+peers    other programs on the same grid, where they are installed
 
 Seconds of wall time of the whole process, the best of several, and in brackets the seconds of processor time, which
 other work on the machine disturbs less.  Dependencies come from the environment that runs this.
@@ -35,6 +36,37 @@ kernels = [k for name, m in list(sys.modules.items()) if name.startswith("tightm
 entries = {id(k): k.entry for k in kernels if hasattr(k, "py_func") and hasattr(k, "entry")}
 print(sum(sum(entry.stats.cache_misses.values()) for entry in entries.values()))
 """
+GRID = """
+import numpy as np
+costs = np.random.default_rng(0).random((100, 3))
+table = 0.3 * (1.0 - np.eye(3))
+index = np.arange(100).reshape(10, 10)
+edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1)
+                        for a, b in ((index[:, :-1], index[:, 1:]), (index[:-1], index[1:]))])
+"""
+PEERS = {
+    "PyMaxflow, expansion": GRID
+    + """
+from maxflow.fastmin import aexpansion_grid
+aexpansion_grid(costs.reshape(10, 10, 3).copy(), table)
+""",
+    "GCO, expansion": GRID
+    + """
+import gco
+gco.cut_general_graph(edges.astype(np.int32), np.ones(len(edges)), costs, table, algorithm="expansion")
+""",
+    "toulbar2, exact": GRID
+    + """
+import pytoulbar2
+network = pytoulbar2.CFN(ubinit=1e9, resolution=6)
+for i in range(100):
+    network.AddVariable(f"x{i}", range(3))
+    network.AddFunction([i], costs[i].tolist())
+for i, j in edges.tolist():
+    network.AddFunction([i, j], table.ravel().tolist())
+network.Solve()
+""",
+}
 IMPORT = "import numpy, tightmap"
 BARE = "import numpy, numba"
 
@@ -103,6 +135,12 @@ def main() -> None:
                 first = once(here, PROGRAM, [method], work / f"source-{method}", source)
                 row += [several(here, PROGRAM, [method], f"source-{method}", source), figures([first])]
             print(f"| {method} | {' | '.join(row)} |", flush=True)
+        print("\n| other programs | |\n|---|---|")
+        for peer, code in PEERS.items():
+            try:
+                print(f"| {peer} | {several(here, code, [], 'empty', {})} |", flush=True)
+            except subprocess.CalledProcessError:
+                print(f"| {peer} | not installed |", flush=True)
 
 
 if __name__ == "__main__":

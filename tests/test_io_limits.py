@@ -111,6 +111,7 @@ def test_a_model_that_cannot_be_afforded_is_refused(monkeypatch):
     from tightmap.runtime import memory
 
     model = tm.Model([2] * 1000)
+    monkeypatch.setattr(memory, "SMALL", 0)  # so that small ones are looked at
     monkeypatch.setattr(memory, "available_bytes", lambda: 40_000)
     with pytest.raises(tm.ModelError, match="a model of 1000 variables and 2000 labels would need"):
         tm.Model([2] * 1000)

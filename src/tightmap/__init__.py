@@ -33,6 +33,7 @@ _PUBLIC = {
     "write": "tightmap.io",
     "read_labels": "tightmap.io",
     "write_labels": "tightmap.io",
+    "warm_up": "tightmap.compile_ahead",
 }
 
 # modules that are used as tightmap.plot.convergence(...)
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tightmap import problems as problems
     from tightmap import scale as scale
     from tightmap import testing as testing
+    from tightmap.compile_ahead import warm_up as warm_up
     from tightmap.diagnostics import stationarity as stationarity
     from tightmap.driver import Info as Info
     from tightmap.driver import solve as solve

@@ -1,33 +1,69 @@
 """Compile the kernels of all methods ahead of time, in several processes.
 
 Numba compiles a kernel when it is first called and keeps it on disk.  Solving small models of every shape with every
-method fills that cache at a moment of the user's choice: after an installation, or while an image is built.
+method fills that cache at a moment of the user's choice: after an installation, or while an image is built.  Or at the
+same time, by helpers on cores that have nothing to do (runtime/background.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
 from tightmap.errors import ModelError
+from tightmap.graph.graph import PairArrays
 from tightmap.model.model import Model
+from tightmap.runtime import clock
+from tightmap.runtime.background import Helper, Job, add
+from tightmap.runtime.lifeline import die_with_parent
 from tightmap.runtime.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
+VARIANTS: dict[str, list[dict[str, Any]]] = {"trws": [{"precision": "single"}]}  # what large models get by default
+BOOT = (
+    "import json, sys\n"
+    "path, *work = json.loads(sys.argv.pop())\n"
+    "sys.path[:] = path\n"
+    "from tightmap.compile_ahead import help_out\n"
+    "help_out(*work)\n"
+)
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+NICE = 10  # a helper makes way for what somebody waits for
 
 
-def small_models() -> Iterator[Model]:
-    """Grids of the usual tables, pairs on a graph, and factors of every kind of higher order."""
+def small_models(pairs: bool | None = None) -> Iterator[Model]:
+    """Grids of the usual tables, pairs on a graph, and factors of every kind of higher order.
+
+    pairs : only models of plain pairs, whose kernels are others, or only other models.
+    """
+    for model in _small_models():
+        if pairs is None or isinstance(model.graph().arrays, PairArrays) == pairs:
+            yield model
+
+
+def _small_models() -> Iterator[Model]:
     rng = np.random.default_rng(0)
-    for labels, diagonal in ((3, False), (6, True)):
-        model = Model.grid(9, 10, labels)
-        model.add_unaries(rng.random((90, labels)))
-        edges = model.edges(8 if diagonal else 4)
-        model.add_potts(edges, np.full(len(edges), 0.5))
+    # as large as the grid engine of TRW-S needs them; costs that are whole numbers are kept as such
+    for whole in (False, True):
+        model = Model.grid(16, 24, 3)
+        costs = rng.random((384, 3))
+        model.add_unaries(np.round(20.0 * costs) if whole else costs)
+        model.add_potts(model.edges(), 8.0 if whole else 0.5)
         yield model
+    model = Model.grid(9, 10, 6)
+    model.add_unaries(rng.random((90, 6)))
+    model.add_potts(model.edges(8), 0.5)
+    yield model
     model = Model.grid(9, 10, 6)
     model.add_unaries(rng.random((90, 6)))
     model.add_truncated_linear(model.edges(), np.full(len(model.edges()), 0.3), 2.5)
@@ -45,18 +81,19 @@ def small_models() -> Iterator[Model]:
     yield model
 
 
-def compile_method(method: str) -> float:
+def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs: bool | None = None) -> float:
     """Seconds that went into compiling what ``method`` needs for small models of every shape."""
     from tightmap.driver import solve
-    from tightmap.runtime.clock import compiling_seconds
 
-    before = compiling_seconds()
-    for model in small_models():
-        try:
-            solve(model, method, max_iterations=ITERATIONS, time_limit=2.0)
-        except ModelError:  # not for this method
-            continue
-    return compiling_seconds() - before
+    before = clock.compiling_seconds()
+    given = dict(options or {})
+    for more in ({}, *VARIANTS.get(method, [])):
+        for model in small_models(pairs):
+            try:
+                solve(model, method, max_iterations=ITERATIONS, time_limit=2.0, **(given | more))
+            except ModelError:  # not for this method
+                continue
+    return clock.compiling_seconds() - before
 
 
 def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:
@@ -69,3 +106,65 @@ def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Ite
         running = {pool.submit(compile_method, method): method for method in methods}
         for ready in as_completed(running):
             yield running[ready], ready.result()
+
+
+# ------------------------------------------------------------------------------------------------- helpers
+
+
+def warm_up(methods: Sequence[str] | None = None, *, background: bool = False) -> None:
+    """Get the kernels of methods onto disk, of all of them by default, in as many processes as there are cores.
+
+    background : return at once and let processes on the other cores do it, none where there is only one core; ``auto``
+        gives its turns meanwhile, where time is limited, to methods that are ready.
+    """
+    from tightmap.registry import METHODS, make_solver
+
+    chosen = list(METHODS) if methods is None else list(methods)
+    for name in chosen:
+        make_solver(name, {})  # an unknown name is an error before anything is compiled
+    if background:
+        start_helpers([(name, {}) for name in chosen])
+        return
+    for _ in compile_kernels(chosen):
+        pass
+
+
+def start_helpers(jobs: Sequence[Job], pairs: bool | None = None) -> None:
+    """Start processes that compile these, one method after the other, on all cores but one."""
+    count = min(available() - 1, len(jobs))
+    for k in range(count):
+        own = jobs[k::count]
+        arguments = json.dumps([sys.path, [[method, dict(options)] for method, options in own], pairs])
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", BOOT, arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | dict.fromkeys(THREADS, "1"),
+                start_new_session=True,  # Ctrl-C is for whoever waits for an answer
+            )
+        except (OSError, ValueError):  # no interpreter, or no process more: kernels are compiled when they are used
+            return
+        add(Helper(process, [method for method, _ in own]))
+
+
+def help_out(jobs: Sequence[tuple[str, dict[str, Any]]], pairs: bool | None) -> None:
+    """What a helper does: it ends when nobody holds the other end of its standard input any more."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    clock.announce_never()
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever others print
+    for method, options in jobs:
+        compile_method(method, options, pairs)
+        os.write(answers, f"{method}\n".encode())

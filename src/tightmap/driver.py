@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,7 @@ def _cut_off(model: Model, init: Any, name: str, solver: Solver, run: _Run | Non
         iterations=0,
         elapsed=elapsed,
         method=name,
-        options=asdict(solver),
+        options=_options(solver),
         note="kernels were being compiled when the time was up",
     )
     if run is not None:
@@ -159,6 +159,14 @@ def _start_without_kernels(model: Model, init: Any) -> Labels:
     label = np.arange(len(unaries)) - np.repeat(first, model.cardinalities)
     best = np.minimum.reduceat(np.where(cheapest, label, model.max_labels), first)
     return np.where(model.clamped >= 0, model.clamped, best)
+
+
+def _options(solver: Solver) -> dict[str, Any]:
+    """The options of a solver, none of which anybody else can change."""
+    plain = {option.name: getattr(solver, option.name) for option in fields(solver)}
+    if all(value is None or isinstance(value, int | float | str) for value in plain.values()):
+        return plain
+    return asdict(solver)
 
 
 def whole(name: str, value: Any, least: int) -> int | None:
@@ -402,7 +410,7 @@ class _Run:
             iterations=self.iterations,
             elapsed=clock.now() - self.begin,
             method=self.method,
-            options=asdict(self.solver),
+            options=_options(self.solver),
             trace=self.trace,
             state=state,
             note=self.note,

@@ -126,14 +126,20 @@ def solver_class(name: str) -> type[Solver]:
         place = _entry_points()[name].value
     if not place:
         raise OptionError(f"unknown method {name!r}; methods are {', '.join(method_names())}")
-    module, _, attribute = place.partition(":")
     try:
-        with unforked:
-            cls: type[Solver] = getattr(import_module(module), attribute)
+        return _load(place)
     except (ImportError, AttributeError) as error:
         if name in METHODS or name in ENGINES:
             raise
         raise OptionError(f"method {name!r} cannot be loaded: {error}") from None
+
+
+@cache
+def _load(place: str) -> type[Solver]:
+    """The class at "module:Class"."""
+    module, _, attribute = place.partition(":")
+    with unforked:
+        cls: type[Solver] = getattr(import_module(module), attribute)
     return cls
 
 

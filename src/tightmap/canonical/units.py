@@ -48,7 +48,7 @@ def choose_unit(model: Model, blocks: Sequence[Block]) -> Unit:
     sample = np.concatenate([np.zeros(0), *sizes])
     sample = sample[(sample > 0.0) & np.isfinite(sample)]
     largest = max(largest, float(sample.max(initial=0.0)))
-    typical = float(np.median(sample)) if len(sample) else largest
+    typical = _median(sample) if len(sample) else largest
     if typical == 0.0 or (SMALL <= typical <= LARGE and largest <= SAFE):
         return Unit(0, typical or 1.0)
     power = -math.frexp(typical)[1]
@@ -91,9 +91,23 @@ def _every(count: int) -> slice:
     return slice(0, count, max(1, count // SAMPLE))
 
 
+def _median(sample: FloatArray) -> float:
+    """As np.median, which takes twenty microseconds for a handful of numbers."""
+    ordered = np.sort(sample)
+    low, high = float(ordered[(len(ordered) - 1) // 2]), float(ordered[len(ordered) // 2])
+    return high if low == high else (low + high) / 2.0
+
+
 def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
     begins, counts = offset[:-1][rows], np.diff(offset)[rows]
+    if len(counts) and (counts == counts[0]).all():
+        costs = unaries[begins[:, None] + np.arange(counts[0])]
+        high, low = costs.max(axis=1), costs.min(axis=1)
+        top = max(float(high.max()), -float(low.min()))
+        if top < np.inf:  # all costs are finite, as they mostly are
+            with np.errstate(over="ignore"):
+                return high - low, top
     out = [np.zeros(0)]
     largest = 0.0
     for labels in np.unique(counts):

@@ -110,6 +110,7 @@ def solve(
     outputs = SolveOutputs(session, json_path, labels, trace, plot)
     outputs.check({"MODEL": path, "--evidence": evidence})
     import tightmap as tm
+    from tightmap.cli.compilation import compile_meanwhile
     from tightmap.cli.progress import Progress
     from tightmap.driver import left_of
     from tightmap.registry import make_solver
@@ -123,7 +124,7 @@ def solve(
     clock.announce_always(not quiet)
     model = _load(session, path, evidence, values)
     start = None if init is None else tm.read_labels(init)
-    with session.guard.patient():  # from here on a signal ends the run, not the command
+    with compile_meanwhile(), session.guard.patient():  # from here on a signal ends the run, not the command
         with Progress(enabled=not quiet and sys.stderr.isatty(), time_limit=time_limit) as progress:
             result = tm.solve(
                 model,
@@ -283,10 +284,11 @@ def demo(
 
     with named("--output"):
         check_format(output)
+    from tightmap.cli.compilation import compile_meanwhile
     from tightmap.demo import prepare
 
     shown = prepare()
-    with session.guard.patient():  # Ctrl-C ends the run; what it found is shown and drawn
+    with compile_meanwhile(), session.guard.patient():  # Ctrl-C ends the run; what it found is shown and drawn
         shown.solve(time_limit)
         session.guard.renew()
         session.say(shown.summary() + "\n")

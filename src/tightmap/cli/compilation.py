@@ -1,17 +1,34 @@
-"""``tightmap compile`` between its processes and the signals: one that comes ends them, and they are not waited for."""
+"""Compilation in other processes.
+
+``tightmap compile`` stands between its processes and the signals: one that comes ends them, and they are not waited
+for.  Commands that solve let ``auto`` start helpers, which end with the command.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import active_children
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from tightmap.compile_ahead import compile_kernels
+from tightmap.compile_ahead import compile_kernels, start_helpers
+from tightmap.runtime import background
 from tightmap.runtime.interruption import Guard
 
 POLL = 0.1  # seconds between looks at the flag
+
+
+@contextmanager
+def compile_meanwhile() -> Iterator[None]:
+    """While a command solves, cores that have nothing to do may compile the kernels that it needs next."""
+    background.allow(start_helpers)
+    try:
+        yield
+    finally:
+        background.allow(None)
+        background.end_all()
 
 
 def compile_in_processes(methods: Sequence[str], processes: int | None, guard: Guard) -> Iterator[tuple[str, float]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,20 @@ SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are number
 def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
     """Sorts steps on a grid: along the last axis, along the one before, ..., then the diagonals."""
     return sum(map(abs, step)), [abs(v) for v in step], [-v for v in step]
+
+
+@cache
+def _reaches(dimensions: int) -> dict[int, int]:
+    """How many coordinates may change at once, by the number of neighbours that this makes."""
+    counts = [math.comb(dimensions, j) * 2**j for j in range(1, dimensions + 1)]
+    return {sum(counts[:k]): k for k in range(1, dimensions + 1)}
+
+
+@cache
+def _steps(dimensions: int, reach: int) -> list[tuple[int, ...]]:
+    """Steps to neighbours of larger index in which at most so many coordinates change."""
+    steps = sorted(product((-1, 0, 1), repeat=dimensions), key=_axes_first)
+    return [step for step in steps if 0 < sum(map(abs, step)) <= reach and step > (0,) * dimensions]
 
 
 class Model:
@@ -176,19 +191,17 @@ class Model:
         shape = self.shape
         if shape is None:
             raise ModelError("edges: the model was not made by Model.grid, list the edges yourself")
-        # how many coordinates may change at once, by the number of neighbours that this makes
-        reach = {sum(math.comb(len(shape), j) * 2**j for j in range(1, k + 1)): k for k in range(1, len(shape) + 1)}
+        reach = _reaches(len(shape))
         wanted = 2 * len(shape) if neighbours is None else neighbours
         if wanted not in reach:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
         index = np.arange(self.num_variables).reshape(shape)
         pairs = []
-        for step in sorted(product((-1, 0, 1), repeat=len(shape)), key=_axes_first):
-            if 0 < np.count_nonzero(step) <= reach[wanted] and step > (0,) * len(shape):
-                tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
-                heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
-                pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
+        for step in _steps(len(shape), reach[wanted]):
+            tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
+            heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
+            pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
         return np.concatenate(pairs)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -540,7 +553,7 @@ class Model:
                 some = slice(begin, begin + PART)
                 total += float(self._unaries[self.offset[:-1][some] + x[some]].sum())
         for block in self.blocks:
-            total += block.total(x)
+            total += float(block.evaluate(x).sum()) if len(block) <= PART else block.total(x)
         return total
 
     def graph(self) -> Graph:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 from tightmap.errors import ModelError
 
+SMALL = 1 << 22  # bytes that are asked for without a look at what is left, which takes longer than to use them
+
 
 def available_bytes() -> int:
     """Memory that can be had now: what the system has left, within the limits of the container and of this process."""
@@ -61,6 +63,8 @@ def _process_bytes() -> int:
 
 def require(needed: float, what: str) -> None:
     """Raise a ModelError when ``needed`` bytes exceed what is available."""
+    if needed <= SMALL:
+        return
     free = available_bytes()
     if needed > free:
         raise ModelError(f"{what} would need about {needed / 2**30:.1f} GiB, only {free / 2**30:.1f} GiB are available")

@@ -16,11 +16,11 @@ exactly by dynamic programming given the rest (moves/forests.py).  Still monoton
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
@@ -29,11 +29,13 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels, Vector
 from tightmap.moves.coordinate_descent import descend, descend_incremental, initial_costs, round_relaxed
 from tightmap.moves.forests import Forests, forest_blocks, sweep_forests
+from tightmap.moves.many_starts import descend_from_each
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
 CHEAP = 2_000_000  # there are more than four random starts as long as all of them visit at most so many labels
+TOGETHER = 100_000  # random starts that are made in one step visit about so many labels in a sweep over all of them
 BUSY = 12.0  # above so many factors per variable, costs are kept and updated instead of computed at every visit
 
 
@@ -41,17 +43,22 @@ BUSY = 12.0  # above so many factors per variable, costs are kept and updated in
 class State:
     graph: Graph
     context: Context
-    starts: Iterator[Labels]
+    rng: np.random.Generator
+    restarts: int  # random starts that are still to be drawn
+    together: int  # so many of them in one step; 0: a step is a sweep
     order: np.ndarray
     forests: Forests | None
     keep_costs: bool
     labels: Labels
     dirty: np.ndarray
+    iterations: int = 0
     cost: Vector | None = None
     position: int = 0
     changed: int = 0
     best: Labels | None = None
     best_energy: float = float("inf")
+    drawn: npt.NDArray[np.int64] | None = None  # the starts of this step
+    begun: int = 0  # how many of them
 
 
 @dataclass(frozen=True)
@@ -92,40 +99,64 @@ class BCD(Solver):
         forests = None if self.blocks == "nodes" else forest_blocks(graph, self.blocks)
         busy = len(graph.arrays.scope) > BUSY * graph.n
         keep = busy if self.incremental is None else self.incremental
-        starts = self._starts(graph, init, order, rng, context)
-        state = State(graph, context, starts, order, forests, keep, np.zeros(0, np.int64), np.zeros(0, np.uint8))
-        self._next_start(state)
+        effort = len(graph.arrays.unary) + 4 * len(graph.arrays.scope)
+        restarts = min(256, max(4, CHEAP // effort)) if self.restarts is None else self.restarts
+        together = 0 if keep or forests is not None else TOGETHER // effort
+        first = self._first(graph, init, order, context)
+        state = State(graph, context, rng, restarts, together, order, forests, keep, first, np.zeros(0, np.uint8))
+        self._begin(state, first)
         return state
 
-    def _starts(
-        self, graph: Graph, init: Init, order: np.ndarray, rng: np.random.Generator, context: Context
-    ) -> Iterator[Labels]:
-        if init.relaxed is not None:
-            labels = np.zeros(graph.n, dtype=np.int64)
-            scratch = workspace(graph.arrays)
-            round_relaxed(graph.arrays, init.relaxed.copy(), order, labels, scratch, time_left(context))
-            yield labels
-        else:
-            yield (init.labels if init.labels is not None else unary_argmin(graph)).copy()
-        cards = graph.arrays.cards.astype(np.int64)
-        budget = CHEAP // (len(graph.arrays.unary) + 4 * len(graph.arrays.scope))
-        for _ in range(min(256, max(4, budget)) if self.restarts is None else self.restarts):
-            yield rng.integers(0, cards)
+    def _first(self, graph: Graph, init: Init, order: np.ndarray, context: Context) -> Labels:
+        if init.relaxed is None:
+            return (init.labels if init.labels is not None else unary_argmin(graph)).copy()
+        labels = np.zeros(graph.n, dtype=np.int64)
+        scratch = workspace(graph.arrays)
+        round_relaxed(graph.arrays, init.relaxed.copy(), order, labels, scratch, time_left(context))
+        return labels
+
+    def _draw(self, state: State, count: int) -> npt.NDArray[np.int64]:
+        state.restarts -= count
+        return state.rng.integers(0, state.graph.arrays.cards.astype(np.int64), (count, state.graph.n))
 
     def _next_start(self, state: State) -> bool:
-        labels = next(state.starts, None)
-        if labels is None:
+        """The next random start, or several at once; False when there are no more."""
+        if state.restarts <= 0:
             return False
+        if state.together:
+            state.drawn, state.begun = self._draw(state, min(state.together, state.restarts)), 1
+        self._begin(state, self._draw(state, 1)[0] if state.drawn is None else state.drawn[0].copy())
+        return True
+
+    def _begin(self, state: State, labels: Labels) -> None:
         state.labels = labels
         state.dirty = np.ones(state.graph.n, dtype=np.uint8)
         state.position, state.changed = 0, 0
         if state.keep_costs:
             state.cost = np.empty(len(state.graph.arrays.unary))
             initial_costs(state.graph.arrays, labels, state.cost)
-        return True
+
+    def _step_from_each(self, state: State, drawn: npt.NDArray[np.int64]) -> Progress:
+        """From all starts that were drawn, or as many sweeps as there are left."""
+        graph = state.graph
+        assert state.best is not None  # of the first start, which goes sweep by sweep
+        best, before = state.best.copy(), state.best_energy - graph.constant
+        most = int(min(state.context.iterations_left(state.iterations), 2**62))
+        state.begun, sweeps, least, ended = descend_from_each(
+            graph.arrays, drawn, state.begun, state.labels, state.dirty, state.order, best, before, most,
+            time_left(state.context),
+        )  # fmt: skip
+        state.iterations += sweeps
+        better = least < before
+        if better:
+            state.best, state.best_energy = best, graph.constant + least
+        done = ended and not self._next_start(state)
+        return Progress(labels=best if better else None, iterations=sweeps, done=done)
 
     def step(self, state: State) -> Progress:
-        """One sweep, or the part of it that fits between two looks at the clock."""
+        """One sweep, or the part of it that fits between two looks at the clock; of small models many starts."""
+        if state.drawn is not None:
+            return self._step_from_each(state, state.drawn)
         graph = state.graph
         g = graph.arrays
         left = time_left(state.context, SLICE)
@@ -149,6 +180,7 @@ class BCD(Solver):
             if state.cost is not None:
                 initial_costs(g, state.labels, state.cost)
         state.position = 0
+        state.iterations += 1
         settled = state.changed == 0
         state.changed = 0
         if not settled:

@@ -2,14 +2,19 @@
 
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
 
-The methods and their order are in plan.py, how they share a time limit is in scheduler.py; here they are run.
+A small model whose variables can all be eliminated is solved at once (moves/at_once.py).  Otherwise several
+methods share the work: which ones and in which order is in plan.py, how they share a time limit in scheduler.py; here
+they are run.
+
+The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
 if that is longer.  The very first turn is for a search where there are no cuts, because the others do well to start
 from its labelling.  Before that, where no feasible labelling is known, one is looked for with the hard constraints
 alone, or the proof that there is none; should that take a quarter of the time, the first turn is for the exact search,
 which goes on with it.  A method that can goes on from the best labelling of all.  Models so large that the states of
-several methods should not be in memory together run one method after the other, each for its share.
+several methods should not be in memory together run one method after the other, each for its share.  While helper
+processes compile kernels (runtime/background.py), methods whose kernels are ready have their turns first.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -22,14 +27,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
-from tightmap.graph.graph import Graph
+from tightmap.graph.graph import Graph, PairArrays
+from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import installed, make_solver
-from tightmap.runtime import clock
+from tightmap.runtime import background, clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
@@ -65,6 +72,8 @@ class State:
     limit: float  # seconds, inf without a limit
     incumbent: Incumbent  # of the whole run
     first: float  # energy of the labelling the run began with
+    begun: bool = False
+    sought: bool = False  # whether a feasible labelling was asked for, where none was known
     turn: Runner | None = None
     until: float = float("inf")
     iterations: int = 0  # of all methods together
@@ -96,6 +105,15 @@ class Auto(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
+        incumbent = context.incumbent or Incumbent(graph)
+        small = minimum_at_once(graph)
+        if small is not None:
+            incumbent.offer(small[0], small[1])
+            incumbent.raise_bound(small[2])
+        if small is not None and (incumbent.proven() or proves_infeasible(graph, incumbent.bound)):
+            state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
+            state.story.append(f"elimination of all {graph.n} variables at once")
+            return state
         runners: list[Runner] = []
         for phase in plan(graph):
             if (phase.least == 0.0 or phase.least <= limit < np.inf) and installed(phase.method):
@@ -107,13 +125,10 @@ class Auto(Solver):
                     continue
                 share = Share(phase.method, phase.weight, solver.capabilities.bounds, phase.follows, phase.early)
                 runners.append(Runner(phase, share))
-        incumbent = context.incumbent or Incumbent(graph)
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
-        if graph.hard > 0.0 and not incumbent.feasible:
-            state.problem = Feasibility(graph, state.best)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         return state
@@ -136,6 +151,8 @@ class Auto(Solver):
         waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
         if not waiting:
             return None
+        if limited:
+            waiting = self._compiled_first(state, waiting)
         runner = waiting[0]
         state.until = float("inf")
         if limited and len(state.graph.arrays.unary) <= LARGE:
@@ -174,6 +191,16 @@ class Auto(Solver):
             runner.solver.adopt(runner.inner, state.best)
         return runner
 
+    def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
+        """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
+        jobs = [(r.phase.method, r.phase.options) for r in sorted(waiting, key=lambda r: not r.phase.early)]
+        background.wanted(jobs, isinstance(state.graph.arrays, PairArrays))
+        queue = background.being_compiled()
+        if not queue:
+            return waiting
+        ready = [runner for runner in waiting if runner.solver is not None or runner.phase.method not in queue]
+        return ready or [max(waiting, key=lambda runner: queue.index(runner.phase.method))]
+
     def _look_for_feasible(self, state: State, problem: Feasibility) -> Progress:
         """A part of the search for a labelling that keeps the hard constraints."""
         found = problem.run(time_left(state.context, SLICE), FAILURES - problem.failures)
@@ -189,11 +216,18 @@ class Auto(Solver):
         return Progress(done=found is False, iterations=0)
 
     def step(self, state: State) -> Progress:
+        if not state.begun and state.runners:  # there is an answer before a method has compiled its kernels
+            state.begun = True
+            return Progress(iterations=0)
+        if not state.sought:
+            state.sought = True
+            if state.graph.hard > 0.0 and not state.incumbent.feasible and state.runners:
+                state.problem = Feasibility(state.graph, state.best)
         if state.problem is not None:
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
         if runner is None:
-            return Progress(done=True, iterations=0)
+            return Progress(done=True, iterations=0 if state.runners else 1)
         assert runner.solver is not None
         begin = clock.now()
         progress = runner.solver.step(runner.inner)

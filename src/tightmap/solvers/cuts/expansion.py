@@ -48,6 +48,8 @@ from tightmap.solvers.capabilities import Capabilities
 STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this product of labels and factors
 RESTART_SIZE = 200_000  # by default, only models with at most so many labels in all get a second start,
+_METRIC = np.zeros(256, dtype=bool)  # by kind
+_METRIC[list(METRIC)] = True
 EASY = 8  # and only when the first one needed fewer than one augmenting path for every EASY variables
 
 
@@ -63,13 +65,13 @@ def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
 def is_metric_kind(graph: Graph) -> bool:
     """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
     g = graph.arrays
-    return bool((np.isin(g.kind, METRIC) & (g.weight >= 0.0)).all())
+    return bool(_METRIC[g.kind].all()) and not bool((g.weight < 0.0).any())
 
 
-def label_order(graph: Graph, order: str, rng: np.random.Generator) -> IntArray:
+def label_order(graph: Graph, order: str, context: Context) -> IntArray:
     labels = np.arange(graph.max_labels)
     if order == "random":
-        return rng.permutation(labels)
+        return context.rng().permutation(labels)
     return labels if order == "ascending" else labels[::-1]
 
 
@@ -148,7 +150,7 @@ class Expansion(Solver):
         else:
             moves.begin(first_labels(graph, init, context))
         name = self.order if self.order != "auto" else "ascending" if twice else "descending"
-        order = label_order(graph, name, context.rng())
+        order = label_order(graph, name, context)
         return State(graph, context, moves, order, restart=restart)
 
     def step(self, state: State | None) -> Progress:

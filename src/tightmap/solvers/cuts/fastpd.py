@@ -90,7 +90,7 @@ class FastPD(Expansion):
         except TimeUp:
             return None
         moves.begin(first_labels(graph, init, context))
-        return State(graph, context, moves, label_order(graph, self.order, context.rng()))
+        return State(graph, context, moves, label_order(graph, self.order, context))
 
     def step(self, state: State | None) -> Progress:
         progress = super().step(state)

@@ -108,7 +108,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         # the smallest unary of every pixel is zero: whatever the costs are counted from, float32 sees the differences
         unary = graph.arrays.unary.reshape(graph.n, -1)
         lowest = unary.min(axis=1, keepdims=True)
-        self.shift = math.fsum(lowest[:, 0])
+        self.shift = math.fsum(lowest[:, 0].tolist())
         self.grid: Strips = build_strips(stencil, unary - lowest, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
@@ -121,7 +121,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         self.energies[:] = 0.0
         self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
         if rounding:
-            energy = self.shift + math.fsum(self.energies)
+            energy = self.shift + math.fsum(self.energies.tolist())
             if energy < self.best_energy:
                 chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
                 self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
@@ -144,7 +144,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         sums = np.zeros((grid.strips, 2))
         rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
         self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
-        low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
+        low, size = (math.fsum(column) for column in sums.T.tolist())
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
@@ -198,6 +198,8 @@ def same_structure(a: Graph, b: Graph) -> bool:
 
 def grid_stencil(graph: Graph) -> Stencil | None:
     """The stencil of a model that the grid engine takes, or None."""
+    if graph.n < LANES * 14:  # strips of a smaller one would be mostly padding, see below
+        return None
     stencil = find_stencil(graph, max_displacements=2, max_radius=1)
     if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
         return None

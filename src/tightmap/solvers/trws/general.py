@@ -35,14 +35,13 @@ from tightmap.factors.pairs import (
     lowest,
     table_message,
 )
-from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
+from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.runtime.simd import LANES, get, keep, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
 from tightmap.solvers.trws.four_labels import round_four, visit_four
-
-CHUNK = 32  # nodes that are visited before the thread of the next block is told
+from tightmap.solvers.trws.layout import CHUNK, lay_out
 
 
 class Sweeper(NamedTuple):
@@ -60,56 +59,16 @@ class Sweeper(NamedTuple):
     need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
 
 
-def _plan(n: int, before: IntArray, after: IntArray) -> tuple[int, npt.NDArray[np.int64]]:
-    """Blocks for threads that follow one another, from the positions of the ends of all edges (before < after).
-
-    A chunk waits for the last chunk of the block before that holds a neighbour.  With a wide graph there is one block.
-    """
-    chunks = -(-n // CHUNK)
-    reach = int((after - before).max(initial=1))
-    block = max(1, -(-reach // CHUNK))
-    need = np.zeros((2, chunks), dtype=np.int64)
-    for towards, first, last in ((1, before, after), (0, n - 1 - after, n - 1 - before)):
-        own, other = last // CHUNK, first // CHUNK
-        outside = own // block > other // block
-        np.maximum.at(need[towards], own[outside], other[outside] % block + 1)
-    return block, need
-
-
-def _four(graph: Graph) -> npt.NDArray[np.uint8]:
-    """Which variables have four labels and only Potts edges of positive weight to variables of four labels."""
-    g = graph.arrays
-    four = g.cards == 4
-    fits = (g.kind == Kind.POTTS) & (g.weight >= 0.0) & four[graph.edges].all(axis=1)
-    four[graph.edges[~fits]] = False
-    return four.astype(np.uint8)
-
-
 def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
-    g = graph.arrays
-    rank = np.empty(graph.n, dtype=np.int64)
-    rank[order] = np.arange(graph.n)
-    ends = graph.edges.astype(np.int64)
-    owner = np.repeat(np.arange(graph.n), np.diff(g.adj_start))
-    other = ends[g.adj_factor, 1 - g.adj_pos.astype(np.int64)]
-    later = rank[other] > rank[owner]
-    after = np.bincount(owner, weights=later, minlength=graph.n).astype(np.int64)
-    before = np.diff(g.adj_start) - after
-    places = np.sort(rank[ends], axis=1)
-    block, need = _plan(graph.n, places[:, 0], places[:, 1])
-    start = np.concatenate(([0], np.cumsum(g.cards[ends].max(axis=1).astype(np.int64))))
-    return Sweeper(
-        np.ascontiguousarray(order, dtype=np.int64),
-        later.astype(np.uint8),
-        1.0 / np.maximum(1, np.maximum(after, before)),
-        before,
-        start,
-        np.zeros(int(start[-1])),
-        _four(graph),
-        workspace(g),
-        block,
-        need,
-    )
+    g, n = graph.arrays, graph.n
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    later, four = np.zeros(len(g.adj_factor), np.uint8), np.zeros(n, np.uint8)
+    gamma, before, start = np.zeros(n), np.zeros(n, np.int64), np.zeros(graph.m + 1, np.int64)
+    need = np.zeros((2, -(-n // CHUNK)), np.int64)
+    block = lay_out(g, rank, later, gamma, before, start, four, need)
+    order = np.ascontiguousarray(order, dtype=np.int64)
+    return Sweeper(order, later, gamma, before, start, np.zeros(int(start[-1])), four, workspace(g), block, need)
 
 
 def _make(EXOTIC: bool) -> Any:

@@ -39,8 +39,8 @@ from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.orders import ORDERS, node_order
+from tightmap.moves.polish import Polisher
 from tightmap.runtime.pace import TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
@@ -50,6 +50,7 @@ BLOCK = 16  # iterations: after so many the bound is certified, the best roundin
 RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
 SPAN = 2  # the method has converged when the bound gains next to nothing in so many blocks
 STEP = 1_000_000  # about so many message entries are computed in one step
+FEW = 1 << 12  # message entries up to which a step costs more than its iterations: the first ones end sooner
 DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
 
 
@@ -66,6 +67,7 @@ class State:
     graph: Graph
     context: Context
     engine: GridMessages | GeneralMessages
+    polisher: Polisher
     iteration: int = 0
     history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
     record: float = math.inf  # lowest energy of all roundings, before they are polished
@@ -121,7 +123,7 @@ class TRWS(Solver):
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
-        return State(graph, context, engine)
+        return State(graph, context, engine, Polisher(graph))
 
     def step(self, state: State) -> Progress:
         """Some iterations, at most to the end of a block, where the best rounding is polished."""
@@ -130,6 +132,8 @@ class TRWS(Solver):
         count = min(BLOCK - done, max(1, STEP // max(1, engine.entries)))
         count = int(max(1, min(count, state.context.iterations_left(state.iteration))))
         first = state.iteration < BLOCK  # certify more often in the beginning: easy models end there
+        if first and engine.entries <= FEW:
+            count = min(count, (1 << done.bit_length()) - done)  # up to 1, 2, 4, ... iterations
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_length() > done.bit_length())
@@ -159,7 +163,7 @@ class TRWS(Solver):
         if energy >= state.record and state.iteration % (RETRY * BLOCK):
             return None
         state.record = min(state.record, energy)
-        return local_minimum(state.graph, engine.best, state.context) if self.polish else engine.best.copy()
+        return state.polisher.local_minimum(engine.best, state.context) if self.polish else engine.best.copy()
 
     def finish(self, state: State) -> Final:
         engine, graph = state.engine, state.graph

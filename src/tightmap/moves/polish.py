@@ -1,0 +1,49 @@
+"""Coordinate descent again and again from labellings that differ little from one another.
+
+A variable whose own label and all neighbours' labels are those of a local minimum p has nothing to gain, as was found
+out when p was reached.  So from the next labelling x only the variables i with x_i != p_i and their neighbours are
+visited, and from there on what changes; the result is the one of ``local_minimum``, label by label.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+
+from tightmap.graph.graph import Graph
+from tightmap.moves.context import Context, Labels
+from tightmap.moves.coordinate_descent import settle_all
+from tightmap.runtime.compiled import lean
+
+
+@lean
+def _mark(g, labels, settled, dirty):
+    """Mark the variables that have another label than in ``settled``, and their neighbours."""
+    for i in range(len(labels)):
+        if labels[i] != settled[i]:
+            dirty[i] = 1
+            for a in range(g.adj_start[i], g.adj_start[i + 1]):
+                f = int(g.adj_factor[a])
+                for p in range(g.scope_start[f], g.scope_start[f + 1]):
+                    dirty[g.scope[p]] = 1
+
+
+class Polisher:
+    """Local minima of one model, each from the knowledge of the last one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.settled: Labels | None = None  # the last local minimum
+
+    def local_minimum(self, labels: Labels, context: Context) -> Labels:
+        """The labelling that coordinate descent reaches from this one (a new array); in haste after the time limit."""
+        out = np.array(labels, dtype=np.int64)
+        if self.settled is None:
+            dirty = np.ones(self.graph.n, dtype=np.uint8)
+        else:
+            dirty = np.zeros(self.graph.n, dtype=np.uint8)
+            _mark(self.graph.arrays, out, self.settled, dirty)
+        settle_all(self.graph, out, dirty, context)
+        if not dirty.any():  # else time was up
+            self.settled = out.copy()
+        return out

@@ -1,0 +1,52 @@
+"""What the sweeps of general.py need to know about the order of the nodes, in one pass over the edges.
+
+A pass visits chunks of CHUNK nodes, and a block of chunks is so long that neighbours are in the same block or in the
+next one; with several threads a chunk waits for the last chunk of the block before that holds a neighbour.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+from __future__ import annotations
+
+import numpy as np
+
+from tightmap.factors.pairs import POTTS
+from tightmap.runtime.compiled import lean
+
+CHUNK = 32  # nodes that are visited before the thread of the next block is told
+
+
+@lean
+def lay_out(g, rank, later, gamma, before, start, four, need):
+    """Fills the arrays of a ``Sweeper``, those of which are zero that have to be; returns the chunks per block.
+
+    rank  (n,) place of every node in the order
+    """
+    n = len(rank)
+    m = len(g.kind)
+    for i in range(n):
+        four[i] = g.cards[i] == 4
+    reach = 1
+    for f in range(m):
+        i, j = g.scope[2 * f], g.scope[2 * f + 1]
+        start[f + 1] = start[f] + max(g.cards[i], g.cards[j])
+        reach = max(reach, abs(rank[i] - rank[j]))
+        before[j if rank[i] < rank[j] else i] += 1
+        if g.kind[f] != POTTS or not g.weight[f] >= 0.0 or g.cards[i] != 4 or g.cards[j] != 4:
+            four[i] = 0
+            four[j] = 0
+    for i in range(n):
+        begin, end = g.adj_start[i], g.adj_start[i + 1]
+        gamma[i] = 1.0 / max(1, before[i], end - begin - before[i])
+        for a in range(begin, end):
+            j = g.scope[2 * np.int64(g.adj_factor[a]) + 1 - g.adj_pos[a]]
+            later[a] = rank[j] > rank[i]
+    block = max(1, (reach + CHUNK - 1) // CHUNK)
+    for f in range(m):
+        i, j = rank[g.scope[2 * f]], rank[g.scope[2 * f + 1]]
+        first, last = min(i, j), max(i, j)
+        for towards in range(2):
+            own = (last if towards == 1 else n - 1 - first) // CHUNK
+            other = (first if towards == 1 else n - 1 - last) // CHUNK
+            if own // block > other // block:
+                need[towards, own] = max(need[towards, own], other % block + 1)
+    return block
