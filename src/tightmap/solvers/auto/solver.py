@@ -28,7 +28,7 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
-from tightmap.registry import installed, make_solver
+from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
@@ -98,7 +98,7 @@ class Auto(Solver):
         limit = context.remaining()
         runners: list[Runner] = []
         for phase in plan(graph):
-            if (phase.least == 0.0 or phase.least <= limit < np.inf) and installed(phase.method):
+            if phase.method in METHODS:
                 try:
                     with clock.stopped():
                         solver = make_solver(phase.method, dict(phase.options))
