@@ -18,7 +18,6 @@ from region_oracles import all_energies
 from tightmap.errors import WorkerError
 from tightmap.moves.context import Context
 from tightmap.registry import ENGINES, METHODS, describe_method, make_solver, methods, solver_class, usable_methods
-from tightmap.runtime import clock
 from tightmap.solvers.base import Init
 from tightmap.solvers.engines import external, worker
 from tightmap.solvers.engines.whole import FORBIDDEN, whole_costs
@@ -323,26 +322,6 @@ def test_large_models_are_refused_in_words(name):
     many.add_potts(many.edges(), np.ones(len(many.edges())))
     with pytest.raises(tm.ModelError, match=rf"method '{name}'.*{limit} entries in all"):
         tm.solve(many, name)
-
-
-def test_auto_uses_clauses_where_they_are_installed_and_there_is_time(monkeypatch):
-    from tightmap.solvers.auto.solver import Auto
-
-    rng = np.random.default_rng(0)
-    model = tm.Model([2] * 30)
-    scopes = [sorted(rng.choice(30, 3, replace=False).tolist()) for _ in range(60)]
-    model.add_factors(scopes, rng.normal(size=(60, 2, 2, 2)))
-
-    def planned(seconds):
-        deadline = None if seconds is None else clock.now() + seconds
-        return [
-            runner.phase.method for runner in Auto().start(model.graph(), Init(), Context(deadline=deadline)).runners
-        ]
-
-    assert "cpsat" not in planned(None) and "cpsat" not in planned(3.0)
-    assert ("cpsat" in planned(60.0)) == solver_class("cpsat").installed()
-    monkeypatch.setattr(external, "find_spec", lambda module: None)
-    assert "cpsat" not in planned(60.0)
 
 
 def test_options_are_checked():

@@ -10,7 +10,6 @@ sparse pairs, many labels in all     combilp     when trws rises no more: exact 
 tables not too large                 exact       branch and bound, which often ends with the proof
 grids of few labels                  srmp        with squares, when trws rises no more: a better bound
 other tables, not too large          mplp-c      tightens the bound by clusters
-the same, higher order, few labels   cpsat       where installed: clauses, the bound of diagnosis and weighted CSPs
 any but the largest                  lns         exact moves over subgraphs: strong labellings of sparse graphs
 few labels in all                    annealing, tabu    single changes, first on dense graphs; tabu on binary ones
 higher order                         fusion      moves between whole labellings
@@ -41,8 +40,6 @@ CORES = 5000  # labels of a sparse pairwise model from which on the cores of trw
 EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
-CLAUSES = 4  # labels of one variable, for clauses
-LOADING = 15.0  # seconds of the limit from which on it pays to load another program, which takes one or two
 ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
 DENSE = 4  # a graph with more factors per variable than this is dense
@@ -62,7 +59,6 @@ class Phase:
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
     early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
-    least: float = 0.0  # seconds: takes part in runs with a time limit of at least so many, and in no others
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
 
@@ -112,8 +108,6 @@ def plan(graph: Graph) -> list[Phase]:
     elif not differences and labels <= TIGHTEN:
         follows = "trws" if pairwise else "srmp"
         phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
-    if not pairwise and graph.max_labels <= CLAUSES and labels <= EXACT:
-        phases.append(Phase("cpsat", "clauses of few labels", 1.0, least=LOADING))
     search = []
     # Single changes get nowhere between hard constraints of a sparse graph: pedigree40 in 6 s, annealing 417, lns 301
     stiff = graph.hard > 0.0 and not dense and not differences

@@ -35,7 +35,7 @@ from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
-from tightmap.registry import installed, make_solver
+from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
@@ -116,7 +116,7 @@ class Auto(Solver):
             return state
         runners: list[Runner] = []
         for phase in plan(graph):
-            if (phase.least == 0.0 or phase.least <= limit < np.inf) and installed(phase.method):
+            if phase.method in METHODS:
                 try:
                     with clock.stopped():
                         solver = make_solver(phase.method, dict(phase.options))
