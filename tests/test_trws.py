@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -224,6 +225,31 @@ def test_threads_change_nothing_on_general_graphs(order):
         assert result == results[0]
         assert np.array_equal(engine.best, engines[0].best)
         assert np.array_equal(engine.sweeper.messages, engines[0].sweeper.messages)
+
+
+@pytest.mark.parametrize("order", ["index", "rcm"])
+def test_asking_for_memory_ahead_changes_nothing(order):
+    """Also where the last visits have nothing ahead of them, and with messages longer than a cache line."""
+    rng = np.random.default_rng(10)
+    n = 300
+    model = tm.Model(rng.integers(2, 12, size=n))
+    model.add_unaries([rng.normal(size=c) for c in model.cardinalities])
+    for a, b in rng.permutation(n)[: 2 * (n // 2)].reshape(-1, 2).tolist() + [[i, i + 1] for i in range(n - 1)]:
+        model.add_factors([[a, b]], rng.normal(size=(1, model.cardinalities[a], model.cardinalities[b])))
+    graph = model.graph()
+    plain, asking = (GeneralMessages(graph, node_order(graph, order)) for _ in range(2))
+    assert plain.sweeper.ahead == 0
+    asking.sweeper = asking.sweeper._replace(ahead=4)
+    assert plain.iterate(3) == asking.iterate(3)
+    assert np.array_equal(plain.sweeper.messages, asking.sweeper.messages)
+    assert np.array_equal(plain.export(), asking.export())
+
+
+def test_no_node_keeps_less_than_nothing():
+    for dtype in (np.float32, np.float64):
+        for k, gamma in enumerate(gammas(dtype)):
+            assert 0.0 < Fraction(float(gamma)) * max(k, 1) <= 1
+            assert float(gamma) == pytest.approx(1.0 / max(k, 1), rel=1e-7)
 
 
 @pytest.mark.parametrize("kind", [*COSTS, "untruncated", "wide"])

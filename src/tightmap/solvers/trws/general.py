@@ -40,6 +40,7 @@ from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.runtime.simd import LANES, get, keep, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
+from tightmap.solvers.trws.ahead import DISTANCE, SCATTERED, ask_for_edges, ask_for_messages
 from tightmap.solvers.trws.four_labels import round_four, visit_four
 
 CHUNK = 32  # nodes that are visited before the thread of the next block is told
@@ -52,12 +53,13 @@ class Sweeper(NamedTuple):
     later: npt.NDArray[np.uint8]  # per entry of adj_factor: the other end comes later
     gamma: FloatArray  # (n,)
     earlier: npt.NDArray[np.int64]  # (n,) number of earlier neighbours
-    start: IntArray  # (m + 1,) slot of edge f is messages[start[f]:], as long as its larger end
+    start: IntArray  # (m,) slot of edge f is messages[start[f]:], as long as its larger end; in the order of visits
     messages: FloatArray
     four: npt.NDArray[np.uint8]  # (n,) visited by four_labels.py
     scratch: int
     block: int  # chunks of nodes per block; neighbours are in the same block or in the next one
     need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
+    ahead: int  # visits that memory is asked for in advance (ahead.py); 0 where neighbours are close together
 
 
 def _plan(n: int, before: IntArray, after: IntArray) -> tuple[int, npt.NDArray[np.int64]]:
@@ -97,18 +99,24 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     before = np.diff(g.adj_start) - after
     places = np.sort(rank[ends], axis=1)
     block, need = _plan(graph.n, places[:, 0], places[:, 1])
-    start = np.concatenate(([0], np.cumsum(g.cards[ends].max(axis=1).astype(np.int64))))
+    sizes = g.cards[ends].max(axis=1).astype(np.int64)
+    visits = np.argsort(places[:, 0], kind="stable")
+    start = np.empty(graph.m, dtype=np.int64)
+    start[visits] = np.cumsum(sizes[visits]) - sizes[visits]
+    entries = int(sizes.sum())
+    apart = 8.0 * entries * float((places[:, 1] - places[:, 0]).mean()) / graph.n if graph.m else 0.0
     return Sweeper(
         np.ascontiguousarray(order, dtype=np.int64),
         later.astype(np.uint8),
         1.0 / np.maximum(1, np.maximum(after, before)),
         before,
         start,
-        np.zeros(int(start[-1])),
+        np.zeros(entries),
         _four(graph),
         workspace(g),
         block,
         need,
+        DISTANCE if apart > SCATTERED else 0,
     )
 
 
@@ -142,7 +150,7 @@ def _make(EXOTIC: bool) -> Any:
         gammas, earliers, four = pointer(sweeper.gamma), pointer(sweeper.earlier), pointer(sweeper.four)
         edges = (messages, start, adj_factor, later, weight)
         n = len(sweeper.order)
-        need = pointer(sweeper.need[towards])
+        need, ahead = pointer(sweeper.need[towards]), sweeper.ahead
         chunks = (n + CHUNK - 1) // CHUNK
         for chunk in range(thread * sweeper.block, chunks):
             b = chunk // sweeper.block
@@ -155,6 +163,16 @@ def _make(EXOTIC: bool) -> Any:
             size = 0.0
             for k in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 i = get(order, k if towards == 1 else n - 1 - k)
+                if ahead > 0:
+                    if k + 2 * ahead < n:
+                        j = get(order, k + 2 * ahead if towards == 1 else n - 1 - k - 2 * ahead)
+                        ask_for_edges(j, adj_start, adj_factor, start, weight, param, scope, kinds)
+                    if k + ahead < n:
+                        j = get(order, k + ahead if towards == 1 else n - 1 - k - ahead)
+                        ask_for_messages(
+                            j, np.int64(get(cards, j)), towards, adj_start, adj_factor, later, start, param, kinds,
+                            messages, params,
+                        )  # fmt: skip
                 c = np.int64(get(cards, i))
                 o = get(offset, i)
                 begin, end = get(adj_start, i), get(adj_start, i + 1)

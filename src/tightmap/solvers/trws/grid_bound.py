@@ -73,8 +73,8 @@ def _old(grid, at, place, like):
 def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, eight):
     """Steps last - 1, ..., first of strip p in float64.
 
-    ``left`` holds the messages of the step before along the rows, ``lower`` [step % RING][label][direction - 1] those to the
-    row above; ``under`` and ``over`` those from the next strip and to the one before.
+    ``left`` holds the messages of the step before along the rows, ``lower`` [step % RING][label][direction - 1] those
+    to the row above; ``under`` and ``over`` those from the next strip and to the one before.
     """
     S, m = grid.labels, grid.messages
     directions, lag = (4, 2) if eight else (2, 1)
@@ -165,8 +165,10 @@ def steps_eight(grid, unary, profile, p, first, last, sums, under, over, h, rise
 
 @compiled
 def bound_sweep(grid, unary, profile, sums, rows, thread, threads, progress):
-    """This thread's share of the pass.  sums [strip][bound, size][lane]; rows [threads + 1][span][label][direction - 1],
-    both zeros."""
+    """This thread's share of the pass.
+
+    sums [strip][bound, size][lane] and rows [threads + 1][span][label][direction - 1] are zeros in the beginning.
+    """
     S, pad = grid.labels, max(grid.window, 0)
     directions, ahead = (4, 2 * LANES - 1) if grid.eight else (2, LANES - 1)
     h = np.full(directions * (S + 2 * pad) * LANES, 1e300)
