@@ -1,9 +1,9 @@
 """Asking for memory before it is needed, on graphs whose neighbours are far apart in the order of visits.
 
-A visit reads, for every edge, where its message is, its weight and its table, and each of these is in another cache line
-when the edges lead anywhere.  Which lines they are is known long before: two nodes' worth of time is about what memory
-takes.  So the numbers of the edges of the node DISTANCE * 2 visits ahead are asked for, and, as they have come by then,
-the messages and tables of the node DISTANCE visits ahead.
+A visit reads, for every edge, where its message is, its weight and its table, and each of these is in another cache
+line when the edges lead anywhere.  Which lines they are is known long before.  So the numbers of the edges of the node
+2 DISTANCE visits ahead are asked for, and, as they have come by then, the messages and tables of the node DISTANCE
+visits ahead.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
