@@ -16,7 +16,7 @@ from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import get, prefetch
 
 DISTANCE = 4
-SCATTERED = 1 << 18  # bytes of other messages between the two uses of one, from which on asking pays
+SCATTERED = 1 << 20  # bytes of other messages between the two uses of one, from which on asking pays
 LINE = 8  # numbers in a cache line
 MOST = 8  # lines of a message or table that are asked for; the machine follows longer ones by itself
 
@@ -24,23 +24,26 @@ inline = compiled(_nrt=False, forceinline=True)
 
 
 @inline
-def ask_for_edges(i, adj_start, adj_factor, start, weight, param, scope, kinds):
-    """What is known of the edges of node i."""
+def ask_for_edges(i, four, adj_start, adj_factor, start, weight, param, scope):
+    """What is known of the edges of node i; ``four``: it is visited by four_labels.py, which needs no more."""
     for a in range(get(adj_start, i), get(adj_start, i + 1)):
         f = np.int64(get(adj_factor, a))
         prefetch(start, f)
         prefetch(weight, f)
-        prefetch(param, f)
-        prefetch(scope, 2 * f)
-        prefetch(kinds, f)
+        if not four:
+            prefetch(param, f)
+            prefetch(scope, 2 * f)
 
 
 @inline
-def ask_for_messages(i, c, towards, adj_start, adj_factor, later, start, param, kinds, messages, params):
+def ask_for_messages(i, four, c, towards, adj_start, adj_factor, later, start, param, kinds, messages, params):
     """The messages of the edges of node i, and the tables of those along which it sends."""
     for a in range(get(adj_start, i), get(adj_start, i + 1)):
         f = np.int64(get(adj_factor, a))
         base = get(start, f)
+        if four:
+            prefetch(messages, base)
+            continue
         for q in range(0, min(c, MOST * LINE), LINE):
             prefetch(messages, base + q)
         if get(later, a) == towards and get(kinds, f) == DENSE:

@@ -166,12 +166,12 @@ def _make(EXOTIC: bool) -> Any:
                 if ahead > 0:
                     if k + 2 * ahead < n:
                         j = get(order, k + 2 * ahead if towards == 1 else n - 1 - k - 2 * ahead)
-                        ask_for_edges(j, adj_start, adj_factor, start, weight, param, scope, kinds)
+                        ask_for_edges(j, get(four, j), adj_start, adj_factor, start, weight, param, scope)
                     if k + ahead < n:
                         j = get(order, k + ahead if towards == 1 else n - 1 - k - ahead)
                         ask_for_messages(
-                            j, np.int64(get(cards, j)), towards, adj_start, adj_factor, later, start, param, kinds,
-                            messages, params,
+                            j, get(four, j), np.int64(get(cards, j)), towards, adj_start, adj_factor, later, start,
+                            param, kinds, messages, params,
                         )  # fmt: skip
                 c = np.int64(get(cards, i))
                 o = get(offset, i)
