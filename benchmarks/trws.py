@@ -1,6 +1,6 @@
 """TRW-S on the real models: quality within a time limit, and milliseconds per iteration.
 
-    python benchmarks/trws.py [--threads N] [--only NAME ...] [--speed] [--quality]
+    python benchmarks/trws.py [--threads N] [--only NAME ...] [--speed] [--quality] [--sparse]
 
 Prints, per model: energy, certified bound, status, seconds, iterations, threads; and per stereo model the time of one
 iteration (forward and backward, without and with rounding; the certificate on top), best of five, for one thread and
@@ -79,11 +79,20 @@ def speed(names: list[str]) -> None:
     )
     for name in [n for n in names if n in ("ring N8", "inverse N8")]:
         graph = tm.read(DATA / MODELS[name][0]).graph()
-        engine = GeneralMessages(graph, np.arange(graph.n), 1)
-        engine.iterate(4)
-        plain, rounded = (best_of(engine, rounding, False) for rounding in (False, True))
-        cpu = best_of(engine, False, False, time.process_time)
-        print(f"{name:10} {1:7d} {plain:12.2f} {cpu:7.2f} {np.nan:7.1f} {rounded:10.2f} {0.0:11.2f}", flush=True)
+        stencil = grid_stencil(graph)
+        assert stencil is not None
+        both = {"general": GeneralMessages(graph, np.arange(graph.n), 1)} | {
+            f"grid {8 * np.dtype(d).itemsize}": GridMessages(graph, stencil, 1, d) for d in (np.float64, np.float32)
+        }
+        for which, one in both.items():
+            one.iterate(4)
+            plain, rounded = (best_of(one, rounding, False) for rounding in (False, True))
+            cpu = best_of(one, False, False, time.process_time)
+            extra = 4.0 * (best_of(one, False, True) - plain) if which != "general" else 0.0
+            print(
+                f"{name:10} {1:7d} {plain:12.2f} {cpu:7.2f} {np.nan:7.1f} {rounded:10.2f} {extra:11.2f}  {which}",
+                flush=True,
+            )
     for name in [n for n in names if n in SPEED]:
         graph = tm.read(DATA / MODELS[name][0]).graph()
         stencil = grid_stencil(graph)
@@ -102,13 +111,39 @@ def speed(names: list[str]) -> None:
             )
 
 
+def sparse() -> None:
+    """Random graphs of six neighbours per variable: how much the time of a visit grows with the graph."""
+    print(f"{'labels':>6} {'tables':>7} {'ns per visit, 10^4':>18} {'10^5':>8} {'factor':>7}")
+    for labels, dense in ((4, False), (5, False), (3, True), (8, True)):
+        times = []
+        for n in (10_000, 100_000):
+            rng = np.random.default_rng(n)
+            model = tm.Model(np.full(n, labels))
+            model.add_unaries(rng.random((n, labels)))
+            ends = np.sort(rng.integers(0, n, (3 * n, 2)), axis=1)
+            ends = np.unique(ends[ends[:, 0] < ends[:, 1]], axis=0)
+            if dense:
+                model.add_factors(ends, rng.random((len(ends), labels, labels)))
+            else:
+                model.add_potts(ends, rng.random(len(ends)))
+            engine = GeneralMessages(model.graph(), np.arange(n), 1)
+            engine.iterate(4)
+            times.append(best_of(engine, False, False, time.process_time) * 1e6 / (2 * n))
+        name = "dense" if dense else "Potts"
+        print(f"{labels:6d} {name:>7} {times[0]:18.0f} {times[1]:8.0f} {times[1] / times[0]:7.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--only", nargs="*", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--speed", action="store_true", help="only the times per iteration")
+    parser.add_argument("--sparse", action="store_true", help="only the times per visit on random graphs")
     parser.add_argument("--quality", action="store_true", help="only energies and bounds")
     arguments = parser.parse_args()
+    if arguments.sparse:
+        sparse()
+        return
     if not DATA.exists():
         sys.exit(f"no models: set TIGHTMAP_DATA (looked at {DATA})")
     if not arguments.quality:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tightmap as tm
 from problems import grid_model
 from tightmap.graph.stencil import find_stencil
 from tightmap.solvers.admm.engine import Step
@@ -17,9 +18,15 @@ METHODS = ("admm", "trws")
 KINDS = ("grid", "general")
 
 
-@pytest.fixture(scope="module")
-def graph():
-    return grid_model(np.random.default_rng(3), 9, 13, labels=4, kind="potts", integral=False).graph()
+@pytest.fixture(scope="module", params=[4, 8])
+def graph(request):
+    rng = np.random.default_rng(3)
+    if request.param == 4:
+        return grid_model(rng, 9, 13, labels=4, kind="potts", integral=False).graph()
+    model = tm.Model.grid(9, 13, 4)
+    model.add_unaries(rng.random((117, 4)) * 10)
+    model.add_potts(model.edges(8), rng.random(len(model.edges(8))) * 4)
+    return model.graph()
 
 
 def engine_of(method, kind, graph):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy, lower_bound
 from tightmap.graph.stencil import find_stencil
 from tightmap.moves.orders import ORDERS, node_order
+from tightmap.reference.trws import trws as reference_trws
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.trws.engines import GeneralMessages, GridMessages, grid_stencil
 from tightmap.solvers.trws.general import blocks
-from tightmap.solvers.trws.grid import images_of_messages
+from tightmap.solvers.trws.strips import DIRECTIONS, gammas, images_of_messages
 
 PAIRWISE = ("dense", "shared", "weighted", "potts", "linear", "quadratic", "pn", "pattern", "sparse")
 
@@ -123,62 +125,74 @@ def test_exact_on_a_chain_after_one_iteration():
 # --------------------------------------------------------------------------------------- the grid engine
 
 
+def any_grid(rng, height, width, labels, kind, neighbours, gaps=0.0, integral=False):
+    """A grid of four, six or eight neighbours, a share of its edges left out or of weight zero."""
+    model = tm.Model.grid(height, width, labels)
+    unaries = rng.random((height * width, labels)) * 10
+    model.add_unaries(np.round(unaries) if integral else unaries)
+    edges = model.edges(4 if neighbours == 4 else 8)
+    if neighbours == 6:
+        edges = edges[edges[:, 1] - edges[:, 0] != width - 1]
+    kept = edges[rng.random(len(edges)) >= 0.5 * gaps]
+    weights = np.where(rng.random(len(kept)) < 0.5 * gaps, 0.0, np.ceil(rng.random(len(kept)) * 4))
+    if kind == "potts":
+        model.add_potts(kept, weights)
+    elif kind == "quadratic":
+        model.add_truncated_quadratic(kept, weights, 4.0)
+    else:
+        model.add_truncated_linear(kept, weights, {"linear": 2.0, "wide": 5.5, "untruncated": np.inf}[kind])
+    return model
+
+
 def raster_sweeps(graph, height, width, cost, sweeps):
     """TRW-S in raster order, one pixel after the other, in float32; cost(d) is the cost of a difference of labels."""
     labels = int(graph.arrays.cards[0])
     unary = graph.arrays.unary.reshape(height, width, labels)
     unary = (unary - unary.min(axis=2, keepdims=True)).astype(np.float32)
-    weights = {(int(i), int(j)): w for (i, j), w in zip(graph.edges, graph.arrays.weight, strict=True)}
-    right = np.zeros((height, width, labels), np.float32)
-    down = np.zeros((height, width, labels), np.float32)
+    weights = {(int(i), int(j)): np.float32(w) for (i, j), w in zip(graph.edges, graph.arrays.weight, strict=True)}
     table = np.array([[cost(abs(s - t)) for t in range(labels)] for s in range(labels)], np.float32)
-    zero = np.zeros(labels, np.float32)
-
-    def send(h, weight):
-        return (h[:, None] + np.float32(weight) * table).min(axis=0) - h.min()
-
-    pixels = [(r, c) for r in range(height) for c in range(width)]
+    messages = {edge: np.zeros(labels, np.float32) for edge in weights}
+    steps = [down * width + right for down, right in DIRECTIONS]
+    eight = any(j - i not in steps[:2] for i, j in weights)
     for forward in [True, False] * sweeps:
-        for r, c in pixels if forward else pixels[::-1]:
-            later = (c < width - 1) + (r < height - 1)
-            earlier = (c > 0) + (r > 0)
-            gamma = np.float32(1.0 / max(later, earlier, 1))
-            left = right[r, c - 1] if c else zero
-            up = down[r - 1, c] if r else zero
-            i = r * width + c
-            if forward:
-                total = unary[r, c] + right[r, c] + down[r, c] + left + up
-                if c < width - 1:
-                    right[r, c] = send(gamma * total - right[r, c], weights[i, i + 1])
-                if r < height - 1:
-                    down[r, c] = send(gamma * total - down[r, c], weights[i, i + width])
-            else:
-                total = unary[r, c] + left + up + right[r, c] + down[r, c]
-                if c:
-                    right[r, c - 1] = send(gamma * total - left, weights[i - 1, i])
-                if r:
-                    down[r - 1, c] = send(gamma * total - up, weights[i - width, i])
-    return right, down
+        for i in range(height * width) if forward else range(height * width)[::-1]:
+            later, earlier = [(i, i + step) for step in steps], [(i - step, i) for step in steps]
+            counts = [sum(edge in weights for edge in edges) for edges in (later, earlier)]
+            out, into = (later, earlier) if forward else (earlier, later)
+            total = unary.reshape(-1, labels)[i]
+            for edge in out + [into[d] for d in ((3, 1, 2, 0) if eight else (0, 1))]:
+                total = total + messages.get(edge, np.float32(0.0))
+            for edge in out:
+                if edge in weights:
+                    h = gammas(np.float32)[max(counts)] * total - messages[edge]
+                    messages[edge] = (h[:, None] + weights[edge] * table).min(axis=0) - h.min()
+    images = np.zeros((4 if eight else 2, height * width, labels), np.float32)
+    for (i, j), message in messages.items():
+        images[steps.index(j - i), i] = message
+    return images.reshape(-1, height, width, labels)
 
 
 COSTS = {"potts": lambda d: min(d, 1), "linear": lambda d: min(d, 2), "quadratic": lambda d: min(d * d, 4)}
 
 
 @pytest.mark.parametrize("kind", COSTS)
-@pytest.mark.parametrize("shape", [(5, 6), (8, 9), (17, 3)])
-def test_wavefront_equals_raster_order_bit_for_bit(kind, shape):
-    model = grid_model(np.random.default_rng(3), *shape, labels=5, kind=kind)
-    graph = model.graph()
-    engine = grid_engine(graph, np.float32)
-    engine.iterate(3)
-    expected = raster_sweeps(graph, *shape, COSTS[kind], 3)
-    for found, wanted in zip(images_of_messages(engine.grid), expected, strict=True):
-        assert np.array_equal(found, wanted)
+@pytest.mark.parametrize("neighbours", [4, 6, 8])
+@pytest.mark.parametrize("shape", [(5, 6), (8, 9), (17, 3), (1, 9), (2, 3), (9, 17)])
+def test_wavefront_equals_raster_order_bit_for_bit(kind, shape, neighbours):
+    for gaps in (0.0, 0.3):
+        model = any_grid(np.random.default_rng(3), *shape, 5, kind, neighbours, gaps, integral=True)
+        graph = model.graph()
+        engine = grid_engine(graph, np.float32)
+        engine.iterate(3)
+        expected = raster_sweeps(graph, *shape, COSTS[kind], 3)
+        found = images_of_messages(engine.grid)
+        assert found.any() and np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("kind", COSTS)
-def test_threads_change_nothing(kind):
-    model = grid_model(np.random.default_rng(4), 43, 70, labels=6, kind=kind, integral=False)
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_threads_change_nothing(kind, neighbours):
+    model = any_grid(np.random.default_rng(4), 43, 70, 6, kind, neighbours)
     graph = model.graph()
     engines = [grid_engine(graph, np.float32, threads) for threads in (1, 2, 3)]
     results = [engine.iterate(5) for engine in engines]
@@ -186,8 +200,7 @@ def test_threads_change_nothing(kind):
         assert result == results[0]
         assert engine.best_energy == engines[0].best_energy
         assert np.array_equal(engine.best, engines[0].best)
-        for a, b in zip(engine.grid, engines[0].grid, strict=True):
-            assert np.array_equal(a, b)
+        assert np.array_equal(images_of_messages(engine.grid), images_of_messages(engines[0].grid))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -214,29 +227,66 @@ def test_threads_change_nothing_on_general_graphs(order):
         assert np.array_equal(engine.sweeper.messages, engines[0].sweeper.messages)
 
 
+@pytest.mark.parametrize("order", ["index", "rcm"])
+def test_asking_for_memory_ahead_changes_nothing(order):
+    """Also where the last visits have nothing ahead of them, and with messages longer than a cache line."""
+    rng = np.random.default_rng(10)
+    n = 300
+    model = tm.Model(rng.integers(2, 12, size=n))
+    model.add_unaries([rng.normal(size=c) for c in model.cardinalities])
+    for a, b in rng.permutation(n)[: 2 * (n // 2)].reshape(-1, 2).tolist() + [[i, i + 1] for i in range(n - 1)]:
+        model.add_factors([[a, b]], rng.normal(size=(1, model.cardinalities[a], model.cardinalities[b])))
+    graph = model.graph()
+    plain, asking = (GeneralMessages(graph, node_order(graph, order)) for _ in range(2))
+    assert plain.sweeper.ahead == 0
+    asking.sweeper = asking.sweeper._replace(ahead=4)
+    assert plain.iterate(3) == asking.iterate(3)
+    assert np.array_equal(plain.sweeper.messages, asking.sweeper.messages)
+    assert np.array_equal(plain.export(), asking.export())
+
+
+def test_no_node_keeps_less_than_nothing():
+    for dtype in (np.float32, np.float64):
+        for k, gamma in enumerate(gammas(dtype)):
+            assert 0.0 < Fraction(float(gamma)) * max(k, 1) <= 1
+            assert float(gamma) == pytest.approx(1.0 / max(k, 1), rel=1e-7)
+
+
 @pytest.mark.parametrize("kind", [*COSTS, "untruncated", "wide"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_grid_engine_against_general_engine(kind, dtype):
+@pytest.mark.parametrize("neighbours", [4, 6, 8])
+def test_grid_engine_against_general_engine(kind, dtype, neighbours):
     rng = np.random.default_rng(5)
-    if kind in COSTS:
-        model = grid_model(rng, 10, 12, labels=5, kind=kind, integral=False)
-    else:
-        model = tm.Model.grid(10, 12, 9)
-        model.add_unaries(rng.normal(size=(120, 9)) * 10)
-        limit = np.inf if kind == "untruncated" else 5.5
-        model.add_truncated_linear(model.edges(), rng.random(len(model.edges())), limit)
-    graph = model.graph()
-    grid, general = grid_engine(graph, dtype), GeneralMessages(graph, node_order(graph, "index"))
-    for _ in range(5):
-        raw, error = grid.iterate(4)
-        other, _ = general.iterate(4)
-        assert raw == pytest.approx(other, rel=1e-5 if dtype == np.float32 else 1e-11)
-        assert energy(graph, grid.best) - graph.constant == pytest.approx(grid.best_energy, rel=1e-6)
-        assert energy(graph, general.best) - graph.constant == pytest.approx(general.best_energy, rel=1e-12)
-        bound = certify(graph, graph.constant + raw, error)
-        # the reparametrisation written out has at least this bound: its forward pass is half an iteration more
-        assert lower_bound(graph, grid.export()) >= bound - 1e-4
-        assert lower_bound(graph, general.export()) >= other + graph.constant - 1e-9 * abs(other)
+    for height, width, labels, gaps in ((10, 12, 9, 0.0), (17, 23, 5, 0.2), (7, 9, 17, 0.0), (33, 3, 2, 0.4)):
+        graph = any_grid(rng, height, width, labels, kind, neighbours, gaps).graph()
+        stencil = find_stencil(graph)
+        if stencil is None or stencil.height != height:  # the gaps have left another grid
+            continue
+        grid, general = grid_engine(graph, dtype), GeneralMessages(graph, node_order(graph, "index"))
+        for _ in range(5):
+            raw, error = grid.iterate(4)
+            other, _ = general.iterate(4)
+            assert raw == pytest.approx(other, rel=1e-5 if dtype == np.float32 else 1e-11)
+            assert energy(graph, grid.best) - graph.constant == pytest.approx(grid.best_energy, rel=1e-6)
+            assert energy(graph, general.best) - graph.constant == pytest.approx(general.best_energy, rel=1e-12)
+            if dtype == np.float64:
+                assert grid.best_energy == pytest.approx(general.best_energy, rel=1e-9)
+            bound = certify(graph, graph.constant + raw, error)
+            # the reparametrisation written out has at least this bound: its forward pass is half an iteration more
+            assert lower_bound(graph, grid.export()) >= bound - 1e-4
+            assert lower_bound(graph, general.export()) >= other + graph.constant - 1e-9 * abs(other)
+        again = grid_engine(graph, dtype)
+        again.load(grid.export())
+        assert again.iterate(1)[0] >= raw - 1e-5 * abs(raw)
+
+
+@pytest.mark.parametrize("kind", ["potts", "wide"])
+def test_eight_neighbours_against_the_reference(kind):
+    model = any_grid(np.random.default_rng(6), 5, 7, 3, kind, 8)
+    engine = grid_engine(model.graph(), np.float64)
+    for step in reference_trws(model, 6).trace:
+        raw, _ = engine.iterate(1)
+        assert raw + model.graph().constant == pytest.approx(step["bound"], rel=1e-10)
 
 
 @given(
@@ -245,13 +295,18 @@ def test_grid_engine_against_general_engine(kind, dtype):
 def test_grid_bound_never_exceeds_the_optimum(seed, kind, integral, dtype):
     rng = np.random.default_rng(seed)
     height, width = ((2, 3), (3, 3), (4, 2))[seed % 3]
-    model = grid_model(rng, height, width, labels=int(rng.integers(2, 4)), kind=kind, integral=integral)
+    labels = int(rng.integers(2, 4))
+    if rng.random() < 0.5:
+        model = grid_model(rng, height, width, labels=labels, kind=kind, integral=integral)
+    else:
+        model = any_grid(rng, height, width, labels, kind, 8 if width > 2 else 6, rng.choice([0.0, 0.4]), integral)
     if rng.random() < 0.3:  # some forbidden labels
         forbidden = np.where(rng.random((height * width, int(model.cardinalities[0]))) < 0.2, np.inf, 0.0)
         forbidden[:, 0] = 0.0
         model.add_unaries(forbidden)
     graph = model.graph()
-    if graph.grid_shape is None or graph.m == 0:
+    stencil = find_stencil(graph)
+    if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= set(DIRECTIONS):
         return
     engine = grid_engine(graph, dtype)
     optimum, _ = brute_force(model)
@@ -299,6 +354,10 @@ def test_the_grid_engine_is_chosen_where_it_fits():
     rng = np.random.default_rng(0)
     assert grid_stencil(grid_model(rng, 20, 30, kind="linear").graph()) is not None
     assert grid_stencil(grid_model(rng, 20, 30, kind="dense").graph()) is None
+    for neighbours in (6, 8):
+        assert grid_stencil(any_grid(rng, 20, 30, 3, "quadratic", neighbours, 0.05).graph()) is not None
+    assert grid_stencil(any_grid(rng, 20, 30, 3, "potts", 8, 0.5).graph()) is None
+    assert grid_stencil(any_grid(rng, 9, 9, 3, "potts", 8).graph()) is None
     negative = tm.Model.grid(20, 30, 3)
     negative.add_potts(negative.edges(), -np.ones(len(negative.edges())))
     negative.add_unaries(rng.random((600, 3)))

@@ -28,6 +28,7 @@ def runs() -> Iterator[tuple[str, tm.Model, dict[str, Any]]]:
     for shape in ((8, 16), (16, 15), (24, 20)):  # whole strips: the engine for grids
         for kind in ("potts", "linear", "quadratic", "wide"):
             yield "trws", grid(*shape, 9, kind), {"precision": "double"}
+            yield "trws", grid(*shape, 9, kind, 8), {"precision": "double"}
     for shape in ((1, 9), (9, 1), (2, 7), (7, 2), (3, 17)):
         for neighbours in (4, 8):
             yield "admm", grid(*shape, 3, "potts", neighbours), ADMM

@@ -1,4 +1,4 @@
-"""The two engines of TRW-S: messages of 4-connected grids (grid.py) and of everything else (general.py).
+"""The two engines of TRW-S: messages of grids (grid.py) and of everything else (general.py).
 
 An engine holds the messages, makes passes over them, and keeps the best labelling that was rounded on the way.
 Messages travel between engines in the layout of the certificate, one vector for each end of every edge
@@ -23,15 +23,16 @@ from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.engine import Engine
 from tightmap.solvers.trws import general
-from tightmap.solvers.trws.grid import (
+from tightmap.solvers.trws.grid import sweep_eight, sweep_four
+from tightmap.solvers.trws.grid_bound import bound_sweep
+from tightmap.solvers.trws.strips import (
+    DIRECTIONS,
     Strips,
     build_strips,
-    from_strips,
+    chosen_labels,
     images_of_messages,
     set_messages,
-    sweep,
 )
-from tightmap.solvers.trws.grid_bound import bound_sweep
 
 WORTH_THREADS = 1 << 17  # models with fewer message entries run on one thread
 WIDEST = 16  # quadratic costs that rise over more differences than this use the parabolas of the general engine
@@ -101,15 +102,12 @@ class GeneralMessages(Engine[Passes, FloatArray]):
 
 
 class GridMessages(Engine[Passes, FloatArray]):
-    """Of a 4-connected grid with one table of differences, in single or double precision."""
+    """Of a grid of four or eight neighbours with one table of differences, in single or double precision."""
 
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
         self.graph = graph
-        # the smallest unary of every pixel is zero: whatever the costs are counted from, float32 sees the differences
-        unary = graph.arrays.unary.reshape(graph.n, -1)
-        lowest = unary.min(axis=1, keepdims=True)
-        self.shift = math.fsum(lowest[:, 0].tolist())
-        self.grid: Strips = build_strips(stencil, unary - lowest, dtype)
+        self.grid: Strips
+        self.grid, self.shift = build_strips(stencil, graph.arrays.unary, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
@@ -119,12 +117,12 @@ class GridMessages(Engine[Passes, FloatArray]):
 
     def _pass(self, forward: bool, rounding: bool) -> None:
         self.energies[:] = 0.0
+        sweep = sweep_eight if self.grid.eight else sweep_four
         self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
         if rounding:
             energy = self.shift + math.fsum(self.energies.tolist())
             if energy < self.best_energy:
-                chosen = from_strips(self.grid.chosen[LANES:-LANES], self.grid.height, self.grid.width)
-                self.best, self.best_energy = chosen.astype(np.int64).reshape(-1), energy
+                self.best, self.best_energy = chosen_labels(self.grid), energy
 
     def iterate(self, count: int, how: Passes = BOTH, left: float = EVER) -> tuple[float, float]:
         """As GeneralMessages.iterate, but never too late: an iteration takes a fraction of a second at most.
@@ -141,48 +139,48 @@ class GridMessages(Engine[Passes, FloatArray]):
 
     def _bound(self) -> tuple[float, float]:
         grid = self.grid
-        sums = np.zeros((grid.strips, 2))
-        rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
+        sums = np.zeros(grid.strips * 2 * LANES)
+        rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
         self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
-        low, size = (math.fsum(column) for column in sums.T.tolist())
+        low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
-        operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
+        operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
 
     def take_over(self, earlier: GridMessages) -> bool:
         """As GeneralMessages.take_over; the precision has to be the same too."""
         mine, other = self.grid, earlier.grid
-        same = (mine.height, mine.width, mine.right.dtype) == (other.height, other.width, other.right.dtype)
-        if not same or not same_structure(earlier.graph, self.graph):
+        same = (mine.height, mine.width, mine.messages.dtype) == (other.height, other.width, other.messages.dtype)
+        if not same or mine.eight != other.eight or not same_structure(earlier.graph, self.graph):
             return False
-        for here, there in ((mine.right, other.right), (mine.down, other.down), (mine.across, other.across)):
-            here[:] = there
+        mine.messages[:] = other.messages
+        mine.across[:] = other.across
         return True
 
     def _twin(self) -> GeneralMessages:
         """The same model with one slot per edge, from which messages of both ends can be made."""
         return GeneralMessages(self.graph, np.arange(self.graph.n, dtype=np.int64))
 
-    def load(self, content: FloatArray) -> None:
-        shape = (self.grid.height * self.grid.width, self.grid.labels)
-        images = np.zeros((2, *shape))
+    def _places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The direction and the first pixel of every edge."""
         ends = self.graph.edges.astype(np.int64)
-        right = ends[:, 1] - ends[:, 0] == 1
+        steps = [down * self.grid.width + right for down, right in DIRECTIONS[: self.grid.directions]]
+        ascending = np.argsort(steps)
+        found: npt.NDArray[np.int64] = ascending[np.searchsorted(np.sort(steps), ends[:, 1] - ends[:, 0])]
+        return found, ends[:, 0]
+
+    def load(self, content: FloatArray) -> None:
+        grid = self.grid
+        images = np.zeros((grid.directions, grid.height * grid.width, grid.labels))
         with closing(self._twin()) as twin:
             twin.load(content)
-            slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
-            images[0, ends[right, 0]] = slots[right]
-            images[1, ends[~right, 0]] = slots[~right]
-        set_messages(self.grid, *images.reshape(2, self.grid.height, self.grid.width, self.grid.labels))
+            images[self._places()] = twin.sweeper.messages.reshape(-1, grid.labels)
+        set_messages(grid, images.reshape(-1, grid.height, grid.width, grid.labels))
 
     def export(self) -> FloatArray:
-        ends = self.graph.edges.astype(np.int64)
-        right = ends[:, 1] - ends[:, 0] == 1
-        images = [image.reshape(-1, self.grid.labels) for image in images_of_messages(self.grid)]
+        images = images_of_messages(self.grid).reshape(self.grid.directions, -1, self.grid.labels)
         with closing(self._twin()) as twin:
-            slots = twin.sweeper.messages.reshape(-1, self.grid.labels)
-            slots[right] = images[0][ends[right, 0]]
-            slots[~right] = images[1][ends[~right, 0]]
+            twin.sweeper.messages.reshape(-1, self.grid.labels)[:] = images[self._places()]
             return twin.export()
 
     def close(self) -> None:
@@ -200,14 +198,15 @@ def grid_stencil(graph: Graph) -> Stencil | None:
     """The stencil of a model that the grid engine takes, or None."""
     if graph.n < LANES * 14:  # strips of a smaller one would be mostly padding, see below
         return None
-    stencil = find_stencil(graph, max_displacements=2, max_radius=1)
-    if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
+    stencil = find_stencil(graph, max_displacements=4, max_radius=1)
+    if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= set(DIRECTIONS):
         return None
     height, width = stencil.height, stencil.width
     if width == 1 or graph.arrays.weight.min() < 0.0 or stencil.profile.max() <= 0.0:
         return None
     if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
         return None
-    edges = height * (width - 1) + (height - 1) * width
-    padded = -(-height // LANES) * LANES * (width + LANES - 1)
-    return stencil if graph.m >= 0.9 * edges and padded <= 1.5 * height * width else None
+    edges = sum((height - down) * (width - abs(right)) for down, right in stencil.displacements.tolist())
+    lag, most = (1, 1.5) if {tuple(d) for d in stencil.displacements.tolist()} <= set(DIRECTIONS[:2]) else (2, 2.5)
+    padded = -(-height // LANES) * LANES * (width + (LANES - 1) * lag)
+    return stencil if graph.m >= 0.9 * edges and padded <= most * height * width else None

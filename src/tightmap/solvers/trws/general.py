@@ -40,6 +40,7 @@ from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.runtime.simd import LANES, get, keep, pointer, put
 from tightmap.runtime.sync import Crew, publish, wait_for
+from tightmap.solvers.trws.ahead import DISTANCE, SCATTERED, ask_for_edges, ask_for_messages
 from tightmap.solvers.trws.four_labels import round_four, visit_four
 from tightmap.solvers.trws.layout import CHUNK, lay_out
 
@@ -51,24 +52,29 @@ class Sweeper(NamedTuple):
     later: npt.NDArray[np.uint8]  # per entry of adj_factor: the other end comes later
     gamma: FloatArray  # (n,)
     earlier: npt.NDArray[np.int64]  # (n,) number of earlier neighbours
-    start: IntArray  # (m + 1,) slot of edge f is messages[start[f]:], as long as its larger end
+    start: IntArray  # (m,) slot of edge f is messages[start[f]:], as long as its larger end; in the order of visits
     messages: FloatArray
     four: npt.NDArray[np.uint8]  # (n,) visited by four_labels.py
     scratch: int
     block: int  # chunks of nodes per block; neighbours are in the same block or in the next one
     need: npt.NDArray[np.int64]  # [backward, forward][chunk]: chunks of the block before that have to be done
+    ahead: int  # visits that memory is asked for in advance (ahead.py); 0 where neighbours are close together
 
 
 def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     g, n = graph.arrays, graph.n
+    order = np.ascontiguousarray(order, dtype=np.int64)
     rank = np.empty(n, dtype=np.int64)
     rank[order] = np.arange(n)
     later, four = np.zeros(len(g.adj_factor), np.uint8), np.zeros(n, np.uint8)
-    gamma, before, start = np.zeros(n), np.zeros(n, np.int64), np.zeros(graph.m + 1, np.int64)
+    gamma, before, start = np.zeros(n), np.zeros(n, np.int64), np.zeros(graph.m, np.int64)
     need = np.zeros((2, -(-n // CHUNK)), np.int64)
-    block = lay_out(g, rank, later, gamma, before, start, four, need)
-    order = np.ascontiguousarray(order, dtype=np.int64)
-    return Sweeper(order, later, gamma, before, start, np.zeros(int(start[-1])), four, workspace(g), block, need)
+    block, entries, apart = lay_out(g, order, rank, later, gamma, before, start, four, need)
+    bytes_apart = 8.0 * entries * apart / (graph.m * n) if graph.m else 0.0  # of messages between the ends of an edge
+    return Sweeper(
+        order, later, gamma, before, start, np.zeros(entries), four, workspace(g), block, need,
+        DISTANCE if bytes_apart > SCATTERED else 0,
+    )  # fmt: skip
 
 
 def _make(EXOTIC: bool) -> Any:
@@ -101,7 +107,7 @@ def _make(EXOTIC: bool) -> Any:
         gammas, earliers, four = pointer(sweeper.gamma), pointer(sweeper.earlier), pointer(sweeper.four)
         edges = (messages, start, adj_factor, later, weight)
         n = len(sweeper.order)
-        need = pointer(sweeper.need[towards])
+        need, ahead = pointer(sweeper.need[towards]), sweeper.ahead
         chunks = (n + CHUNK - 1) // CHUNK
         for chunk in range(thread * sweeper.block, chunks):
             b = chunk // sweeper.block
@@ -114,6 +120,16 @@ def _make(EXOTIC: bool) -> Any:
             size = 0.0
             for k in range(chunk * CHUNK, min(n, (chunk + 1) * CHUNK)):
                 i = get(order, k if towards == 1 else n - 1 - k)
+                if ahead > 0:
+                    if k + 2 * ahead < n:
+                        j = get(order, k + 2 * ahead if towards == 1 else n - 1 - k - 2 * ahead)
+                        ask_for_edges(j, get(four, j), adj_start, adj_factor, start, weight, param, scope)
+                    if k + ahead < n:
+                        j = get(order, k + ahead if towards == 1 else n - 1 - k - ahead)
+                        ask_for_messages(
+                            j, get(four, j), np.int64(get(cards, j)), towards, adj_start, adj_factor, later, start,
+                            param, kinds, messages, params,
+                        )  # fmt: skip
                 c = np.int64(get(cards, i))
                 o = get(offset, i)
                 begin, end = get(adj_start, i), get(adj_start, i + 1)

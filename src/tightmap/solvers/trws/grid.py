@@ -1,45 +1,29 @@
-"""TRW-S sweeps on 4-connected grids, eight rows at a time.
+"""TRW-S sweeps on grids of four or eight neighbours, eight rows at a time, in the layout of strips.py.
 
-A sweep visits the pixels in raster order, and a pixel only waits for its left and upper neighbours.  Pixels on an
-anti-diagonal are therefore independent, and visiting eight of them together gives exactly (bit for bit) what the
-raster order gives.  So the image is cut into strips of eight rows, lane l of a SIMD register holds row l of the strip,
-and at step k lane l is at column k - l:
+At every step eight pixels, one in each row of the strip, gather the messages of all neighbours and send to the later
+or the earlier ones (``a`` to the right or left, ``b`` down or up, ``c`` and ``d`` along the two diagonals):
 
-    pixel (8 p + l, c)   is lane l of strip p at step k = c + l,      0 <= k < steps = width + 7.
+    total = theta + sum of messages,    h = gamma total - old,    new(t) = min_s [h(s) + weight cost(|s - t|)] - min h.
 
-Everything is stored in that order, [strip][step][label][lane], and streams through memory in a straight line.  Labels
-are visited one after the other, so Potts, truncated linear and truncated quadratic messages need no shuffling of
-lanes and no padding of labels, whatever their number.  Lanes outside the image meet edges of weight zero only, and
-the messages of those stay zero.
-
-One message per edge (general.py): ``right`` and ``down`` hold the message of the edge to the right and to the
-lower neighbour, in whichever direction it was sent last, at the place of the left or upper pixel, with one step of
-padding in front.  The edges from lane 7 to lane 0 of the next strip are in ``across`` [strip][7 + column][label]
-(their place in ``down`` is not used), so that no strip touches the cache lines of another.
-
+Functions with an argument ``eight`` are inlined where it is a constant, so that each neighbourhood has its own code.
 With several threads the strips are dealt out in turn; a strip follows its predecessor at a distance of a few steps.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
-from tightmap.graph.graph import Kind
-from tightmap.graph.stencil import Stencil
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.simd import (
     LANES,
+    absolute,
     cast,
     choose_less,
     get,
     lane,
     load,
     load_as,
-    maximum,
     minimum,
     prefetch,
     put,
@@ -54,312 +38,322 @@ from tightmap.runtime.sync import publish, wait_for
 FAST = {"contract", "nsz"}
 AHEAD = 4  # memory is prefetched so many steps before it is read
 CHUNK = 32  # steps that are made before the thread of the next strip is told
-BIG = 1e30  # larger than every cost, and still finite in float32
-SWEEP = 4  # linear costs that rise over more differences than this are handled by two sweeps over the labels
+
+inline = compiled(_nrt=False, fastmath=FAST, forceinline=True)
 
 
-class Strips(NamedTuple):
-    """A grid model in strip order, and its messages."""
+@inline
+def prepare(h, at, labels, window, profile, w_a, w_b, w_c, w_d, rises, eight):
+    """What messages need before their entries can be read off: weighted steps, or two sweeps over h[at:].
 
-    height: int
-    width: int
-    labels: int
-    strips: int
-    steps: int
-    window: int  # differences 1..window cost less than the truncation; -1: linear, by two sweeps
-    quadratic: bool
-    profile: npt.NDArray[Any]  # [0] truncation, [k] cost of the difference k
-    numbers: npt.NDArray[Any]  # 0, 1, ..., labels - 1, BIG in the precision of the messages
-    unary: npt.NDArray[Any]  # [strips][steps][labels][lane], in the type of the messages or uint16
-    gamma: npt.NDArray[Any]  # [strips][steps][lane], 1 / max(edges forward, edges backward)
-    weight_right: npt.NDArray[Any]  # [1 + strips * steps + 1][lane], float64
-    weight_down: npt.NDArray[Any]
-    right: npt.NDArray[Any]  # messages, see above
-    down: npt.NDArray[Any]
-    across: npt.NDArray[Any]
-    chosen: npt.NDArray[Any]  # [1 + strips * steps + 1][lane], labels of the last rounding
-
-
-def to_strips(image: npt.NDArray[Any], dtype: npt.DTypeLike, fill: float = 0.0) -> npt.NDArray[Any]:
-    """(height, width, ...) in the order [strip][step][...][lane]."""
-    height, width = image.shape[:2]
-    strips = -(-height // LANES)
-    out = np.full((strips, width + LANES - 1, *image.shape[2:], LANES), fill, dtype=dtype)
-    for row in range(LANES):
-        mine = image[row::LANES]
-        out[: len(mine), row : row + width, ..., row] = mine
-    return out
-
-
-def from_strips(flat: npt.NDArray[Any], height: int, width: int, *tail: int) -> npt.NDArray[Any]:
-    """The inverse of to_strips: (height, width, *tail)."""
-    strips = -(-height // LANES)
-    flat = flat.reshape(strips, width + LANES - 1, *tail, LANES)
-    out = np.empty((strips * LANES, width, *tail), dtype=flat.dtype)
-    for row in range(LANES):
-        out[row::LANES] = flat[:, row : row + width, ..., row]
-    return out[:height]
-
-
-PART = 1 << 16  # unaries that are looked at together
-
-
-def compact(unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> npt.DTypeLike:
-    """The smallest type that holds the unaries as they are: whole numbers below 65536 need 16 bits.
-
-    Sweeps over many labels are limited by memory bandwidth, and this saves a tenth of it.
+    h [label][direction][lane], rises [difference - 1][direction][lane].
     """
-    flat = unary.reshape(-1)
-    for first in range(0, flat.size, PART):  # the first part that is not whole ends the search
-        part = flat[first : first + PART]
-        if part.min() < 0.0 or part.max() >= 65536.0 or (part % 1.0).any():
-            return dtype
-    return np.uint16
-
-
-def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> Strips:
-    """Strip order of a stencil whose displacements are (0, 1) and (1, 0) (or one of the two)."""
-    height, width, labels = stencil.height, stencil.width, stencil.labels
-    weights = {(int(r), int(c)): w for (r, c), w in zip(stencil.displacements, stencil.weights, strict=True)}
-    nothing = np.zeros((height, width))
-    padded = [np.pad(to_strips(weights.get(d, nothing), np.float64).reshape(-1), LANES) for d in ((0, 1), (1, 0))]
-    r, c = np.arange(height)[:, None], np.arange(width)
-    backward = (r > 0).astype(np.int8) + (c > 0)
-    forward = (r < height - 1).astype(np.int8) + (c < width - 1)
-    gamma = np.array([1.0, 1.0, 0.5])[np.maximum(forward, backward)]
-    truncation = float(stencil.profile.max())
-    window = int((stencil.profile[1:] < truncation).sum())
-    if window > SWEEP and stencil.kind == Kind.LINEAR:
-        window = -1
-    profile = np.concatenate(([truncation], stencil.profile[1:])).astype(dtype)
-    strips, steps = -(-height // LANES), width + LANES - 1
-    places = (strips * steps + 1) * labels * LANES
-    return Strips(
-        height,
-        width,
-        labels,
-        strips,
-        steps,
-        window,
-        stencil.kind == Kind.QUADRATIC,
-        profile,
-        np.append(np.arange(labels), BIG).astype(dtype),
-        to_strips(unary.reshape(height, width, labels), compact(unary, dtype)).reshape(-1),
-        to_strips(gamma, dtype, fill=1.0).reshape(-1),
-        padded[0],
-        padded[1],
-        np.zeros(places, dtype=dtype),
-        np.zeros(places, dtype=dtype),
-        np.zeros((strips + 1) * (steps + LANES - 1) * labels, dtype=dtype),
-        np.zeros((strips * steps + 2) * LANES, dtype=dtype),
-    )
-
-
-def images_of_messages(grid: Strips) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """(height, width, labels) messages of the edges to the right and down of every pixel."""
-    row = grid.labels * LANES
-    right = from_strips(grid.right[row:], grid.height, grid.width, grid.labels)
-    down = from_strips(grid.down[row:], grid.height, grid.width, grid.labels)
-    across = grid.across.reshape(grid.strips + 1, -1, grid.labels)[1:, LANES - 1 : LANES - 1 + grid.width]
-    down[LANES - 1 :: LANES] = across[: len(down[LANES - 1 :: LANES])]
-    return right, down
-
-
-def set_messages(grid: Strips, right: npt.NDArray[Any], down: npt.NDArray[Any]) -> None:
-    """The inverse of images_of_messages."""
-    row = grid.labels * LANES
-    grid.right[row:] = to_strips(right, right.dtype).reshape(-1)
-    lanes = to_strips(down, down.dtype)
-    lanes[..., LANES - 1] = 0.0
-    grid.down[row:] = lanes.reshape(-1)
-    across = grid.across.reshape(grid.strips + 1, -1, grid.labels)[1:, LANES - 1 : LANES - 1 + grid.width]
-    across[: len(down[LANES - 1 :: LANES])] = down[LANES - 1 :: LANES]
-
-
-@compiled(_nrt=False, fastmath=FAST, forceinline=True)
-def prepare(h, labels, pad, window, profile, weight, rises):
-    """What a message needs before its entries can be read off: weighted steps, or the two sweeps."""
+    size = (4 if eight else 2) * LANES
     if window >= 0:
         for k in range(window):
-            store(rises, k * LANES, weight * splat(get(profile, k + 1)))
-    else:
-        before = load(h, pad * LANES)
+            cost = splat(get(profile, k + 1))
+            store(rises, k * size, w_a * cost)
+            store(rises, k * size + LANES, w_b * cost)
+            if eight:
+                store(rises, k * size + 2 * LANES, w_c * cost)
+                store(rises, k * size + 3 * LANES, w_d * cost)
+        return
+    for turn in range(2):
+        first, step = (at, size) if turn == 0 else (at + (labels - 1) * size, -size)
+        a, b = load(h, first), load(h, first + LANES)
+        c, d = a, b
+        if eight:
+            c, d = load(h, first + 2 * LANES), load(h, first + 3 * LANES)
         for s in range(1, labels):
-            before = minimum(load(h, (pad + s) * LANES), before + weight)
-            store(h, (pad + s) * LANES, before)
-        for s in range(labels - 2, -1, -1):
-            before = minimum(load(h, (pad + s) * LANES), before + weight)
-            store(h, (pad + s) * LANES, before)
+            place = first + s * step
+            a, b = minimum(load(h, place), a + w_a), minimum(load(h, place + LANES), b + w_b)
+            store(h, place, a)
+            store(h, place + LANES, b)
+            if eight:
+                c, d = minimum(load(h, place + 2 * LANES), c + w_c), minimum(load(h, place + 3 * LANES), d + w_d)
+                store(h, place + 2 * LANES, c)
+                store(h, place + 3 * LANES, d)
 
 
-@compiled(_nrt=False, fastmath=FAST, forceinline=True)
-def entry(h, t, pad, window, rises, lowest, cap):
-    """Entry t of the message, min_s h(s) + weight * cost(|s - t|), less its minimum (which is min h)."""
-    value = minimum(load(h, (pad + t) * LANES), cap)
+@inline
+def entry(h, at, window, rises, rise, size, lowest, cap):
+    """The entry of the message at h[at], min_s h(s) + weight * cost(|s - t|), less its minimum (which is min h)."""
+    value = minimum(load(h, at), cap)
     for k in range(window):
-        near = minimum(load(h, (pad + t - 1 - k) * LANES), load(h, (pad + t + 1 + k) * LANES))
-        value = minimum(value, near + load(rises, k * LANES))
+        near = minimum(load(h, at - (1 + k) * size), load(h, at + (1 + k) * size))
+        value = minimum(value, near + load(rises, rise + k * size))
     return value - lowest
 
 
-@compiled(_nrt=False, fastmath=FAST, forceinline=True)
-def weight_above(grid, p, k):
-    """Weights of the edges to the upper neighbours of the eight pixels at step k."""
-    above = 0.0
+@inline
+def below(ary, at, across, place):
+    """Of the edges from eight pixels to the row below: lane 7's number is kept in ``across``."""
+    return replace_last(load(ary, at), get(across, place))
+
+
+@inline
+def above(ary, at, across, place):
+    """Of the edges to eight pixels from the row above: lane 0's number is kept in ``across``."""
+    return shift_up(load(ary, at), get(across, place))
+
+
+@inline
+def weight_above(grid, p, k, direction, right, eight):
+    """Weights of the edges (1, right) that lead to the eight pixels at step k."""
+    size, lag = (4 * LANES, 2) if eight else (2 * LANES, 1)
+    last = 0.0
     if p > 0:
-        above = get(grid.weight_down, ((p - 1) * grid.steps + k + LANES) * LANES + LANES - 1)
-    return shift_up(load(grid.weight_down, (p * grid.steps + k) * LANES), above)
+        sender = (p - 1) * grid.steps + k - right + (LANES - 1) * lag
+        last = get(grid.weight, (sender + lag + 1) * size + direction * LANES + LANES - 1)
+    return shift_up(load(grid.weight, (p * grid.steps + k + 1 - right) * size + direction * LANES), last)
 
 
-@compiled(_nrt=False, fastmath=FAST, forceinline=True)
+@inline
+def label_above(grid, p, k, right, lag):
+    """Labels of the neighbours (-1, -right) of the eight pixels at step k; outside the image anything."""
+    last = get(grid.chosen, 0)
+    if p > 0:
+        sender = (p - 1) * grid.steps + k - right + (LANES - 1) * lag
+        last = get(grid.chosen, (sender + lag + 1) * LANES + LANES - 1)
+    return shift_up(load(grid.chosen, (p * grid.steps + k + 1 - right) * LANES), last)
+
+
+@inline
+def label_below(grid, p, k, right, lag):
+    """Labels of the neighbours (1, right) of the eight pixels at step k; outside the image anything."""
+    first = get(grid.chosen, 0)
+    if p < grid.strips - 1:
+        receiver = (p + 1) * grid.steps + k + right - (LANES - 1) * lag
+        first = get(grid.chosen, (receiver + lag + 1) * LANES)
+    return shift_down(load(grid.chosen, (p * grid.steps + k + right + lag + lag + 1) * LANES), first)
+
+
+@inline
 def _pair(s, other, weight, truncation, quadratic):
     """weight * cost of the difference between label s and eight labels."""
-    d = maximum(s - other, other - s)
+    d = absolute(s - other)
     if quadratic:
         d = d * d
     return weight * minimum(d, truncation)
 
 
-@compiled(_nrt=False, fastmath=FAST, forceinline=True)
-def _round(grid, p, k, forward, energies):
+@inline
+def _round(grid, p, k, forward, energies, eight):
     """Label eight pixels, given the labels chosen before and the messages of the other neighbours."""
-    S, right, down, across, chosen = grid.labels, grid.right, grid.down, grid.across, grid.chosen
-    node = p * grid.steps + k
-    row = S * LANES
-    here = (node + 1) * row
-    into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
-    beyond = get(chosen, 0)  # outside the image; its edge has weight zero
-    if forward:  # chosen before: the left and the upper neighbour
-        x_a = load(chosen, node * LANES)
-        if p > 0:
-            beyond = get(chosen, ((p - 1) * grid.steps + k + LANES) * LANES + LANES - 1)
-        x_b = shift_up(x_a, beyond)
-        w_a = cast(load(grid.weight_right, node * LANES), right)
-        w_b = cast(weight_above(grid, p, k), right)
-    else:  # the right and the lower neighbour
-        x_a = load(chosen, (node + 2) * LANES)
-        if p < grid.strips - 1:
-            beyond = get(chosen, ((p + 1) * grid.steps + k - LANES + 2) * LANES)
-        x_b = shift_down(x_a, beyond)
-        w_a = cast(load(grid.weight_right, (node + 1) * LANES), right)
-        w_b = cast(load(grid.weight_down, (node + 1) * LANES), right)
+    S, m, across = grid.labels, grid.messages, grid.across
+    directions, lag = (4, 2) if eight else (2, 1)
+    node, size, side = p * grid.steps + k, directions * LANES, directions - 1
+    cell, fall = S * size, S * side
+    here = (node + lag + 1) * cell
+    into, out = (p * grid.span + (LANES - 1) * lag + k) * fall, ((p + 1) * grid.span + k) * fall
+    place = (node + lag + 1) * directions * LANES
+    if forward:  # chosen before: the left neighbour, and those above
+        x_a = load(grid.chosen, (node + lag) * LANES)
+        x_b = label_above(grid, p, k, 0, lag)
+        w_a = cast(load(grid.weight, place - directions * LANES), m)
+        w_b = cast(weight_above(grid, p, k, 1, 0, eight), m)
+    else:
+        x_a = load(grid.chosen, (node + lag + 2) * LANES)
+        x_b = label_below(grid, p, k, 0, lag)
+        w_a = cast(load(grid.weight, place), m)
+        w_b = cast(load(grid.weight, place + LANES), m)
+    x_c, x_d, w_c, w_d = x_a, x_a, w_a, w_a
+    if eight:
+        if forward:
+            x_c, x_d = label_above(grid, p, k, -1, lag), label_above(grid, p, k, 1, lag)
+            w_c = cast(weight_above(grid, p, k, 2, -1, eight), m)
+            w_d = cast(weight_above(grid, p, k, 3, 1, eight), m)
+        else:
+            x_c, x_d = label_below(grid, p, k, -1, lag), label_below(grid, p, k, 1, lag)
+            w_c = cast(load(grid.weight, place + 2 * LANES), m)
+            w_d = cast(load(grid.weight, place + 3 * LANES), m)
     truncation = splat(get(grid.profile, 0))
     best = splat(get(grid.numbers, S))
     x = splat(get(grid.numbers, 0))
     paid = x
     for s in range(S):
-        o = s * LANES
+        o = s * size
         if forward:
-            rest = load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
+            rest = load(m, here + o) + below(m, here + o + LANES, across, out + s * side)
+            if eight:
+                rest = rest + below(m, here + o + 2 * LANES, across, out + s * side + 1)
+                rest = rest + below(m, here + o + 3 * LANES, across, out + s * side + 2)
         else:
-            rest = load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
+            rest = load(m, here - cell + o) + above(m, here - lag * cell + o + LANES, across, into + s * side)
+            if eight:
+                rest = rest + above(m, here - cell + o + 2 * LANES, across, into + fall + s * side + 1)
+                rest = rest + above(m, here - 3 * cell + o + 3 * LANES, across, into - fall + s * side + 2)
         label = splat(get(grid.numbers, s))
-        cost = load_as(grid.unary, node * row + o, right) + _pair(label, x_a, w_a, truncation, grid.quadratic)
+        cost = load_as(grid.unary, (node * S + s) * LANES, m) + _pair(label, x_a, w_a, truncation, grid.quadratic)
         cost = cost + _pair(label, x_b, w_b, truncation, grid.quadratic)
+        if eight:
+            cost = cost + _pair(label, x_c, w_c, truncation, grid.quadratic)
+            cost = cost + _pair(label, x_d, w_d, truncation, grid.quadratic)
         rest = rest + cost
         x = choose_less(rest, best, label, x)
         paid = choose_less(rest, best, cost, paid)
         best = minimum(rest, best)
-    store(chosen, (node + 1) * LANES, x)
+    store(grid.chosen, (node + lag + 1) * LANES, x)
     store(energies, p * LANES, load(energies, p * LANES) + cast(paid, energies))
 
 
+@inline
+def _send_down(grid, h, at, window, lows, caps, rises, here, out, eight):
+    """Read the messages to later neighbours off h; lane 7's to the row below go to across[out:]."""
+    m, across, size, side = grid.messages, grid.across, (4 if eight else 2) * LANES, 3 if eight else 1
+    for t in range(grid.labels):
+        from_, to, place = at + t * size, here + t * size, out + t * side
+        store(m, to, entry(h, from_, window, rises, 0, size, lows[0], caps[0]))
+        v = entry(h, from_ + LANES, window, rises, LANES, size, lows[1], caps[1])
+        store(m, to + LANES, v)
+        put(across, place, lane(v, LANES - 1))
+        if eight:
+            v = entry(h, from_ + 2 * LANES, window, rises, 2 * LANES, size, lows[2], caps[2])
+            store(m, to + 2 * LANES, v)
+            put(across, place + 1, lane(v, LANES - 1))
+            v = entry(h, from_ + 3 * LANES, window, rises, 3 * LANES, size, lows[3], caps[3])
+            store(m, to + 3 * LANES, v)
+            put(across, place + 2, lane(v, LANES - 1))
+
+
+@inline
+def _send_up(grid, h, at, window, lows, caps, rises, here, into, eight):
+    """The same to earlier neighbours; lane 0's to the row above go to ``across``."""
+    m, across, zero = grid.messages, grid.across, get(grid.numbers, 0)
+    size, side, lag = (4 * LANES, 3, 2) if eight else (2 * LANES, 1, 1)
+    cell, fall = grid.labels * size, grid.labels * side
+    for t in range(grid.labels):
+        from_, to, place = at + t * size, here + t * size, into + t * side
+        store(m, to - cell, entry(h, from_, window, rises, 0, size, lows[0], caps[0]))
+        v = entry(h, from_ + LANES, window, rises, LANES, size, lows[1], caps[1])
+        store(m, to - lag * cell + LANES, shift_down(v, zero))
+        put(across, place, lane(v, 0))
+        if eight:
+            v = entry(h, from_ + 2 * LANES, window, rises, 2 * LANES, size, lows[2], caps[2])
+            store(m, to - cell + 2 * LANES, shift_down(v, zero))
+            put(across, place + fall + 1, lane(v, 0))
+            v = entry(h, from_ + 3 * LANES, window, rises, 3 * LANES, size, lows[3], caps[3])
+            store(m, to - 3 * cell + 3 * LANES, shift_down(v, zero))
+            put(across, place - fall + 2, lane(v, 0))
+
+
+@inline
+def _visit(grid, p, k, h, rises, forward, eight):
+    """The eight pixels at step k of strip p: gather all messages and send to the later or to the earlier neighbours."""
+    S, m, across, window = grid.labels, grid.messages, grid.across, grid.window
+    size, side, lag = (4 * LANES, 3, 2) if eight else (2 * LANES, 1, 1)
+    cell, fall, pad, turn = S * size, S * side, max(window, 0) * size, 1 if forward else -1
+    node = p * grid.steps + k
+    here = (node + lag + 1) * cell
+    into, out = (p * grid.span + (LANES - 1) * lag + k) * fall, ((p + 1) * grid.span + k) * fall
+    soon = here + (AHEAD if forward else -AHEAD - 1) * cell
+    gamma = load(grid.gamma, node * LANES)
+    low_a = splat(get(grid.numbers, S))
+    low_b, low_c, low_d = low_a, low_a, low_a
+    for s in range(S):
+        o, i = s * size, s * side
+        prefetch(grid.unary, (node * S + s) * LANES + turn * AHEAD * S * LANES)
+        prefetch(m, soon + o)
+        prefetch(m, soon + o + size // 2)
+        # of the later neighbours: to the right, below, below to the left and to the right; then of the earlier ones
+        on_a, on_b = load(m, here + o), below(m, here + o + LANES, across, out + i)
+        up_a, up_b = load(m, here - cell + o), above(m, here - lag * cell + o + LANES, across, into + i)
+        old_a, old_b, new_a, new_b = (on_a, on_b, up_a, up_b) if forward else (up_a, up_b, on_a, on_b)
+        total = load_as(grid.unary, (node * S + s) * LANES, m) + old_a + old_b
+        old_c, old_d = old_a, old_b
+        if eight:
+            on_c = below(m, here + o + 2 * LANES, across, out + i + 1)
+            on_d = below(m, here + o + 3 * LANES, across, out + i + 2)
+            up_c = above(m, here - cell + o + 2 * LANES, across, into + fall + i + 1)
+            up_d = above(m, here - 3 * cell + o + 3 * LANES, across, into - fall + i + 2)
+            old_c, old_d, new_c, new_d = (on_c, on_d, up_c, up_d) if forward else (up_c, up_d, on_c, on_d)
+            total = total + old_c + old_d + new_d + new_b + new_c + new_a  # the last two come from the step before
+        else:
+            total = total + new_a + new_b
+        h_a, h_b = gamma * total - old_a, gamma * total - old_b
+        low_a, low_b = minimum(low_a, h_a), minimum(low_b, h_b)
+        store(h, pad + o, h_a)
+        store(h, pad + o + LANES, h_b)
+        if eight:
+            h_c, h_d = gamma * total - old_c, gamma * total - old_d
+            low_c, low_d = minimum(low_c, h_c), minimum(low_d, h_d)
+            store(h, pad + o + 2 * LANES, h_c)
+            store(h, pad + o + 3 * LANES, h_d)
+    if forward:
+        place = (node + lag + 1) * size
+        w_a, w_b = cast(load(grid.weight, place), m), cast(load(grid.weight, place + LANES), m)
+        w_c, w_d = w_a, w_b
+        if eight:
+            w_c = cast(load(grid.weight, place + 2 * LANES), m)
+            w_d = cast(load(grid.weight, place + 3 * LANES), m)
+    else:
+        w_a, w_b = cast(load(grid.weight, (node + lag) * size), m), cast(weight_above(grid, p, k, 1, 0, eight), m)
+        w_c, w_d = w_a, w_b
+        if eight:
+            w_c = cast(weight_above(grid, p, k, 2, -1, eight), m)
+            w_d = cast(weight_above(grid, p, k, 3, 1, eight), m)
+    limit = splat(get(grid.profile, 0))
+    lows = (low_a, low_b, low_c, low_d)
+    caps = (low_a + w_a * limit, low_b + w_b * limit, low_c + w_c * limit, low_d + w_d * limit)
+    prepare(h, pad, S, window, grid.profile, w_a, w_b, w_c, w_d, rises, eight)
+    if forward:
+        if window > 0:
+            _send_down(grid, h, pad, window, lows, caps, rises, here, out, eight)
+        else:
+            _send_down(grid, h, pad, 0, lows, caps, rises, here, out, eight)
+    elif window > 0:
+        _send_up(grid, h, pad, window, lows, caps, rises, here, into, eight)
+    else:
+        _send_up(grid, h, pad, 0, lows, caps, rises, here, into, eight)
+
+
 @compiled(_nrt=False, fastmath=FAST)
-def forward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
+def forward_four(grid, p, first, last, rounding, energies, h, rises):
     """Steps first, ..., last - 1 of strip p, sending to the right and down."""
-    S, right, down, across = grid.labels, grid.right, grid.down, grid.across
-    row, pad = S * LANES, max(grid.window, 0)
-    zero = get(grid.numbers, 0)
     for k in range(first, last):
         if rounding:
-            _round(grid, p, k, True, energies)
-        node = p * grid.steps + k
-        here = (node + 1) * row
-        into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
-        gamma = load(grid.gamma, node * LANES)
-        low_a = splat(get(grid.numbers, S))
-        low_b = low_a
-        for s in range(S):
-            o = s * LANES
-            prefetch(grid.unary, node * row + o + AHEAD * row)
-            prefetch(right, here + o + AHEAD * row)
-            prefetch(down, here + o + AHEAD * row)
-            old_a = load(right, here + o)
-            old_b = replace_last(load(down, here + o), get(across, out + s))
-            total = load_as(grid.unary, node * row + o, right) + old_a + old_b
-            total = total + load(right, here - row + o) + shift_up(load(down, here - row + o), get(across, into + s))
-            h_a = gamma * total - old_a
-            h_b = gamma * total - old_b
-            low_a = minimum(low_a, h_a)
-            low_b = minimum(low_b, h_b)
-            store(a, pad * LANES + o, h_a)
-            store(b, pad * LANES + o, h_b)
-        w_a = cast(load(grid.weight_right, (node + 1) * LANES), right)
-        w_b = cast(load(grid.weight_down, (node + 1) * LANES), right)
-        prepare(a, S, pad, grid.window, grid.profile, w_a, rise_a)
-        prepare(b, S, pad, grid.window, grid.profile, w_b, rise_b)
-        cap_a = low_a + w_a * splat(get(grid.profile, 0))
-        cap_b = low_b + w_b * splat(get(grid.profile, 0))
-        for t in range(S):
-            o = t * LANES
-            store(right, here + o, entry(a, t, pad, grid.window, rise_a, low_a, cap_a))
-            v = entry(b, t, pad, grid.window, rise_b, low_b, cap_b)
-            store(down, here + o, replace_last(v, zero))
-            put(across, out + t, lane(v, LANES - 1))
+            _round(grid, p, k, True, energies, False)
+        _visit(grid, p, k, h, rises, True, False)
 
 
 @compiled(_nrt=False, fastmath=FAST)
-def backward_steps(grid, p, first, last, rounding, energies, a, b, rise_a, rise_b):
+def backward_four(grid, p, first, last, rounding, energies, h, rises):
     """Steps last - 1, ..., first of strip p, sending to the left and up."""
-    S, right, down, across = grid.labels, grid.right, grid.down, grid.across
-    row, pad = S * LANES, max(grid.window, 0)
-    zero = get(grid.numbers, 0)
     for k in range(last - 1, first - 1, -1):
         if rounding:
-            _round(grid, p, k, False, energies)
-        node = p * grid.steps + k
-        here = (node + 1) * row
-        into, out = (p * (grid.steps + 7) + 7 + k) * S, ((p + 1) * (grid.steps + 7) + k) * S
-        gamma = load(grid.gamma, node * LANES)
-        low_a = splat(get(grid.numbers, S))
-        low_b = low_a
-        for s in range(S):
-            o = s * LANES
-            prefetch(grid.unary, node * row + o - AHEAD * row)
-            prefetch(right, here - row + o - AHEAD * row)
-            prefetch(down, here - row + o - AHEAD * row)
-            old_a = load(right, here - row + o)
-            old_b = shift_up(load(down, here - row + o), get(across, into + s))
-            total = load_as(grid.unary, node * row + o, right) + old_a + old_b
-            total = total + load(right, here + o) + replace_last(load(down, here + o), get(across, out + s))
-            h_a = gamma * total - old_a
-            h_b = gamma * total - old_b
-            low_a = minimum(low_a, h_a)
-            low_b = minimum(low_b, h_b)
-            store(a, pad * LANES + o, h_a)
-            store(b, pad * LANES + o, h_b)
-        w_a = cast(load(grid.weight_right, node * LANES), right)
-        w_b = cast(weight_above(grid, p, k), right)
-        prepare(a, S, pad, grid.window, grid.profile, w_a, rise_a)
-        prepare(b, S, pad, grid.window, grid.profile, w_b, rise_b)
-        cap_a = low_a + w_a * splat(get(grid.profile, 0))
-        cap_b = low_b + w_b * splat(get(grid.profile, 0))
-        for t in range(S):
-            o = t * LANES
-            store(right, here - row + o, entry(a, t, pad, grid.window, rise_a, low_a, cap_a))
-            v = entry(b, t, pad, grid.window, rise_b, low_b, cap_b)
-            put(across, into + t, lane(v, 0))
-            store(down, here - row + o, shift_down(v, zero))
+            _round(grid, p, k, False, energies, False)
+        _visit(grid, p, k, h, rises, False, False)
+
+
+@compiled(_nrt=False, fastmath=FAST)
+def forward_eight(grid, p, first, last, rounding, energies, h, rises):
+    """Steps first, ..., last - 1 of strip p, sending to the right and down."""
+    for k in range(first, last):
+        if rounding:
+            _round(grid, p, k, True, energies, True)
+        _visit(grid, p, k, h, rises, True, True)
+
+
+@compiled(_nrt=False, fastmath=FAST)
+def backward_eight(grid, p, first, last, rounding, energies, h, rises):
+    """Steps last - 1, ..., first of strip p, sending to the left and up."""
+    for k in range(last - 1, first - 1, -1):
+        if rounding:
+            _round(grid, p, k, False, energies, True)
+        _visit(grid, p, k, h, rises, False, True)
 
 
 @compiled
-def sweep(grid, forward, rounding, energies, thread, threads, progress):
-    """This thread's share of one pass; ``progress`` (zeros) has one counter per strip, a cache line apart."""
+def _scratch(grid, directions):
     pad = max(grid.window, 0)
-    a = np.full((grid.labels + 2 * pad) * LANES, grid.numbers[grid.labels])
-    b = np.full((grid.labels + 2 * pad) * LANES, grid.numbers[grid.labels])
-    rise_a = np.zeros((pad + 1) * LANES, a.dtype)
-    rise_b = np.zeros((pad + 1) * LANES, a.dtype)
+    h = np.full(directions * (grid.labels + 2 * pad) * LANES, grid.numbers[grid.labels])
+    return h, np.zeros((pad + 1) * directions * LANES, h.dtype)
+
+
+@compiled
+def sweep_four(grid, forward, rounding, energies, thread, threads, progress):
+    """This thread's share of one pass; ``progress`` (zeros) has one counter per strip, a cache line apart."""
+    h, rises = _scratch(grid, 2)
     for turn in range(thread, grid.strips, threads):
         p = turn if forward else grid.strips - 1 - turn
         before = p - 1 if forward else p + 1
@@ -368,7 +362,29 @@ def sweep(grid, forward, rounding, energies, thread, threads, progress):
             if threads > 1 and turn > 0 and not wait_for(progress, before * LANES, min(end + LANES - 1, grid.steps)):
                 return
             if forward:
-                forward_steps(grid, p, done, end, rounding, energies, a, b, rise_a, rise_b)
+                forward_four(grid, p, done, end, rounding, energies, h, rises)
             else:
-                backward_steps(grid, p, grid.steps - end, grid.steps - done, rounding, energies, a, b, rise_a, rise_b)
+                backward_four(grid, p, grid.steps - end, grid.steps - done, rounding, energies, h, rises)
+            publish(progress, p * LANES, end)
+
+
+@compiled
+def sweep_eight(grid, forward, rounding, energies, thread, threads, progress):
+    """The same with eight neighbours: lane 7 of the strip before has to be one column beyond lane 0."""
+    h, rises = _scratch(grid, 4)
+    for turn in range(thread, grid.strips, threads):
+        p = turn if forward else grid.strips - 1 - turn
+        before = p - 1 if forward else p + 1
+        for done in range(0, grid.steps, CHUNK):
+            end = min(done + CHUNK, grid.steps)
+            if (
+                threads > 1
+                and turn > 0
+                and not wait_for(progress, before * LANES, min(end + 2 * LANES - 1, grid.steps))
+            ):
+                return
+            if forward:
+                forward_eight(grid, p, done, end, rounding, energies, h, rises)
+            else:
+                backward_eight(grid, p, grid.steps - end, grid.steps - done, rounding, energies, h, rises)
             publish(progress, p * LANES, end)

@@ -19,8 +19,8 @@ iteration).  Labellings are rounded inside both passes,
 and the best one of every few iterations is polished by coordinate descent.
 
 Two engines (engines.py) share the work:
-  * 4-connected grids with one truncated linear, quadratic or Potts table: eight rows at a time, float32 or float64
-    messages, several threads (grid.py); the bound is certified by a float64 pass (grid_bound.py);
+  * grids of four or eight neighbours with one truncated linear, quadratic or Potts table: eight rows at a time, float32
+    or float64 messages, several threads (strips.py, grid.py); the bound is certified by a float64 pass (grid_bound.py);
   * everything else: float64 messages on the factor lists (general.py), where every backward pass is a certificate.
 Neither the labels nor the bound depend on the number of threads.
 """
@@ -82,7 +82,7 @@ class TRWS(Solver):
     order      of the variables: "index" (right for images), "greedy" or "rcm" (for numberings without meaning)
     rounding   a labelling is rounded in both passes of every so many iterations; 0: only when a block of 16 ends
     polish     coordinate descent from the best rounding of every block of iterations
-    precision  of the messages on 4-connected grids: "single", "double", or "auto" (single for large ones)
+    precision  of the messages on grids: "single", "double", or "auto" (single for large ones)
     tolerance  stop when 32 iterations raise the bound by less than this, relative to the bound
     """
 
