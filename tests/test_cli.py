@@ -79,7 +79,9 @@ def test_solve_writes_everything(folder, tmp_path):
     assert model.energy(np.array(record["labels"])) == pytest.approx(record["energy"])
     assert tm.read_labels(tmp_path / "l.txt").tolist() == record["labels"]
     rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
-    assert len(rows) == record["iterations"] and float(rows[-1]["energy"]) == pytest.approx(record["energy"])
+    assert int(rows[-1]["iteration"]) == record["iterations"] and float(rows[-1]["energy"]) == pytest.approx(
+        record["energy"]
+    )
     warm = tightmap("solve", folder / "grid.h5", "--method", "bcd", "--init", tmp_path / "l.txt", "--json", "-")
     assert json.loads(warm.stdout)["energy"] <= record["energy"]
 

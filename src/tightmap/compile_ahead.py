@@ -14,8 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -102,6 +100,9 @@ def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Ite
     if count == 1:
         yield from ((method, compile_method(method)) for method in methods)
         return
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(compile_method, method): method for method in methods}
         for ready in as_completed(running):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import active_children
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -36,6 +35,8 @@ def compile_in_processes(methods: Sequence[str], processes: int | None, guard: G
     if min(processes or os.cpu_count() or 1, len(methods)) == 1:
         yield from compile_kernels(methods, processes)  # in this process, which a signal ends
         return
+    from multiprocessing import active_children
+
     ready: SimpleQueue[tuple[str, float] | BaseException | None] = SimpleQueue()
 
     def work() -> None:
