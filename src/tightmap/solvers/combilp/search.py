@@ -33,7 +33,7 @@ from tightmap.solvers.combilp.core import Core, Neighbours, make_core, press
 
 ENTRIES = 5_000_000  # of all tables of a core: a larger one is not searched
 RINGS = 4  # around a core, whose costs are moved into it
-LATELY = 8  # rounds of growth that should have closed ...
+LATELY = 24  # steps that should have closed ...
 CLOSED = 0.1  # ... this part of the gap; otherwise the dual is better continued first
 BUDGET = 0.25  # of a quantum: excess that is left alone
 
@@ -60,7 +60,7 @@ class CoreSearch:
     base: tuple[float, float] = (0.0, 0.0)  # sum of the minima of all blocks, and what rounding may have added
     bound: Certified = field(default_factory=lambda: Certified(-math.inf))
     strict: bool = False  # no excess is left alone: where messages are so large that rounding hides too much
-    gaps: list[float] = field(default_factory=list)  # energy - bound after every round
+    gaps: list[float] = field(default_factory=list)  # energy - bound after every step
 
     def __post_init__(self) -> None:
         self.near = Neighbours(self.graph)
@@ -157,7 +157,7 @@ class CoreSearch:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether the last rounds have closed a good part of the gap."""
+        """Whether the last steps have closed a good part of the gap."""
         return len(self.gaps) <= LATELY or self.gaps[-1] <= (1.0 - CLOSED) * self.gaps[-1 - LATELY]
 
     def joined(self) -> Labels:
@@ -200,5 +200,4 @@ class CoreSearch:
         if wanted == members:
             return Growth.NONE
         self.rounds += 1
-        self.gaps.append(self.best_energy - self.bound)
         return Growth.SOME if self._arrange(wanted) else Growth.TOO_LARGE

@@ -232,8 +232,7 @@ class CombiLP(Solver):
         elif not search.improve(state.context):
             growth = search.grow()
             unsolved = any(not core.solved for core in search.cores)
-            hopeless = not state.converged and not search.worthwhile
-            if growth is Growth.TOO_LARGE or hopeless or (growth is Growth.NONE and unsolved):
+            if growth is Growth.TOO_LARGE or (growth is Growth.NONE and unsolved):
                 self._give_up(state, search)
             elif growth is Growth.NONE:
                 state.done, search.changed, search.strict = search.strict, True, True
@@ -241,6 +240,12 @@ class CombiLP(Solver):
         if search.best_energy < state.best_energy:
             state.best, state.best_energy = search.best.copy(), search.best_energy
         state.story = self._describe(search)
+        search.gaps.append(state.best_energy - state.bound)
+        if not search.worthwhile and not state.done:
+            if state.context.shared is not None and state.converged:
+                state.done = True  # others can make more of the time
+            elif not state.converged:
+                state.search = None
 
     def _give_up(self, state: State, search: CoreSearch) -> None:
         """These cores are too large: on with the dual, or with more patience where that has converged."""
