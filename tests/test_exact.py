@@ -210,3 +210,39 @@ def test_costs_that_no_better_labelling_has_are_not_taken_for_whole_numbers(weig
     model.add_unaries([[-1.0, 0.0], [-3.0, 0.0], [0.0, -2.0], [0.0, -3.0]])
     model.add_potts([[0, 1]], [weight])
     assert check(model).energy == brute_force(model)[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_first_labelling_of_great_cost_does_not_blur_the_proof(way):
+    """Descent ends at 1e11, the optimum costs about -1: what is a tie beside the first is none beside the second."""
+    inf, deep = np.inf, 1.0667757324909484
+    model = tm.Model([2, 3, 3])
+    model.add_factors([[0, 2]], [[[0.0, 0.0, 0.0], [0.0, -1.0, 0.0]]])
+    model.add_factors([[0, 1]], [[[0.0, inf, 1e11], [0.0, 0.0, inf]]])
+    model.add_factors([[2, 1]], [[[inf, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, -deep, 0.0]]])
+    assert check(model, **way).lower_bound > -deep - 1e-9
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from(WAYS))
+def test_great_costs_beside_small_ones(seed, way):
+    """Finite costs of very different sizes and hard ones; a labelling of great cost to start from."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 6))
+    model = tm.Model(rng.integers(1, 4, n).tolist())
+    cards = model.cardinalities
+    for _ in range(int(rng.integers(1, 8))):
+        i, j = (int(k) for k in rng.choice(n, 2, replace=False))
+        table = rng.normal(size=(cards[i], cards[j]))
+        great = float(rng.choice([1e5, 1e8, 1e11, 1e14, np.inf]))
+        table[rng.random(table.shape) < 0.4] = great
+        model.add_factors([[i, j]], [table])
+    optimum, first = brute_force(model)[0], [int(rng.integers(c)) for c in cards]
+    result = tm.solve(model, "exact", init=first, **way)
+    if not np.isfinite(optimum):
+        assert result.status is tm.Status.INFEASIBLE
+        return
+    blur = model.graph().slack  # great costs were added to small ones where the model became a graph
+    assert result.status is tm.Status.OPTIMAL or 0.0 < result.energy - result.lower_bound <= 4.0 * blur
+    assert result.lower_bound <= optimum + 1e-12 * abs(optimum)
+    assert result.energy - optimum <= 1e-9 * abs(optimum) + 4.0 * blur

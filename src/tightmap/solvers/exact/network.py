@@ -64,6 +64,7 @@ class Network:
     grain: int  # the least by which a labelling has to be cheaper to be looked for
     whole: bool  # every cost of a labelling below top is a multiple of the grain
     count: int  # costs in an energy
+    room: float  # in energies: what the first upper bound leaves above the base
     constant: int = 0  # in units, gathered by elimination
     choices: list[Choice] = field(default_factory=list)
     touching: list[set[tuple[int, ...]]] = field(default_factory=list)
@@ -204,7 +205,7 @@ def build_network(
     if kept is not None:
         own = [table[mine] for table, mine in zip(own, kept.labels, strict=True)]
     left = cards if kept is None else kept.cards
-    net = Network(left, own, {}, scale, base, allowance, top, upper, grain, whole, count, kept=kept)
+    net = Network(left, own, {}, scale, base, allowance, top, upper, grain, whole, count, room, kept=kept)
     net.touching = [set() for _ in cards]
     costs = units(tables)
     scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()

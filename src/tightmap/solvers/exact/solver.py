@@ -36,6 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tightmap.energy.certificate import Proof
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
@@ -197,6 +198,19 @@ class Exact(Solver):
         else:
             self._search(state, state.network, state.parts)
         self._report(state, state.network)
+        if state.done and self._blurred(state, state.network):
+            state.network, state.order, state.cores, state.parts = None, None, None, None
+            state.large_tables = state.done = False
+
+    def _blurred(self, state: State, net: Network) -> bool:
+        """Whether ties were judged beside a labelling of far greater cost than the one that was found.
+
+        What counts as a tie, and what rounding may lose, is a part of (first upper bound - base).  With the upper bound
+        as it is now, costs above it become as bad as hard ones, and all that remain are seen more sharply.
+        """
+        if net.whole or 2.0 * max(state.best_energy - net.base, 0.0) >= net.room:
+            return False
+        return not Proof(state.graph).holds(state.best, state.best_energy, state.bound)
 
     def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
         """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
