@@ -40,7 +40,9 @@ class Cores:
 
     def __init__(self, net: Network) -> None:
         # elimination changes the other one
-        self.net = replace(net, functions=dict(net.functions), unary=list(net.unary), gone=set(net.gone))
+        self.net = replace(
+            net, functions=dict(net.functions), unary=list(net.unary), gone=set(net.gone), choices=list(net.choices)
+        )
         self._lower = 0  # no labelling that meets all demands costs less
         self.best = self.goal = net.upper - net.constant  # labellings of the goal or more are of no interest
         self.labels: Labels | None = None

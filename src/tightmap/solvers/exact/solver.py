@@ -15,7 +15,8 @@ not a".  The least c0 of all open nodes bounds the whole model.
 
     1. hard constraints are propagated, which removes labels for good, and a labelling that keeps all of them is looked
        for, or the proof that there is none (moves/feasibility);
-    2. the graph becomes whole numbers, relative to a first labelling (network.py);
+    2. the graph becomes whole numbers, relative to a first labelling (network.py), and variables that follow from
+       another one are merged into it (functional.py);
     3. where all tables of bucket elimination stay small that is the whole solution;
     4. contradictions among functions that would cost nothing raise a bound of their own (cores.py), alone to begin
        with, later beside the search for as long as it is the better one;
@@ -49,6 +50,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
 from tightmap.solvers.exact.cores import Cores
+from tightmap.solvers.exact.functional import merge_functional
 from tightmap.solvers.exact.kept import KeptLabels
 from tightmap.solvers.exact.network import (
     Network,
@@ -83,6 +85,7 @@ class State:
     problem: Feasibility | None = None  # the hard constraints, while it is not known whether they can be kept
     kept: KeptLabels | None = None  # the labels that they allow
     network: Network | None = None
+    merged: int = 0  # variables of it that follow from another one
     order: list[int] | None = None  # of a complete elimination: what is still to do
     cores: Cores | None = None
     large_tables: bool = False  # an elimination with large tables was considered
@@ -159,6 +162,10 @@ class Exact(Solver):
         mine = net.inward(labels)
         if mine is None:
             return
+        if net.choices:  # variables that are gone follow from the others, at no greater cost
+            mine = mine.copy()
+            net.complete(mine)
+            self._offer(state, net.outward(mine))
         if state.cores is not None:
             state.cores.offer(mine)
         for part in state.parts or []:
@@ -180,6 +187,7 @@ class Exact(Solver):
         if state.network is None:
             upper = min(state.best_energy, graph.hopeless)
             state.network = build_network(graph, upper, state.context, state.kept)
+            state.merged = merge_functional(state.network)
             self._plan_elimination(state, state.network, min(self.elimination, SMALL), EASY)
             if self.cores and state.order is None:
                 state.cores = Cores(state.network)
@@ -233,7 +241,7 @@ class Exact(Solver):
         """An order in which all variables can be eliminated, if there is one with tables of so many entries."""
         if entries:
             largest = float(np.log2(entries))
-            around = {i: net.neighbours(i) for i in range(state.graph.n)}
+            around = {i: net.neighbours(i) for i in range(state.graph.n) if i not in net.gone}
             state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), effort)
 
     def _cores_first(self, state: State) -> bool:
@@ -254,6 +262,7 @@ class Exact(Solver):
         while cores.work < end and not cores.closed and state.context.remaining() > 0.0:
             if cores.step(state.context.remaining(), end - cores.work):
                 assert cores.labels is not None
+                cores.net.complete(cores.labels)
                 better = local_minimum(state.graph, net.outward(cores.labels), state.context)
                 self._offer(state, better)
                 self._prune(state, net, better)
@@ -319,7 +328,8 @@ class Exact(Solver):
             return ""
         if state.order is not None:
             return f"bucket elimination, {len(net.choices)} of {state.graph.n} variables"
-        story = f"{len(net.choices)} variables eliminated"
+        story = f"{state.merged} variables merged, " if state.merged else ""
+        story += f"{len(net.choices) - state.merged} variables eliminated"
         if state.cores is not None and state.cores.cores:
             story += f", {state.cores.cores} cores"
         if parts:
