@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,18 +13,26 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
+from tightmap.solvers.exact import solver as exact
 from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
 
 SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
-CORES = {"elimination": 0, "degree": 0}
-WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, {})
+CORES = {"elimination": 0, "degree": 0, "probe": 0}  # the search does not come first
+NARROW = {"probe": 0}  # elimination with large tables, where it is possible
+WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, NARROW, {})
+
+
+def solve(model, probe=None, **options):
+    """``probe``: work of the search before elimination and cores are tried."""
+    with patch.object(exact, "PROBE", exact.PROBE if probe is None else probe):
+        return tm.solve(model, "exact", **options)
 
 
 def check(model, **options):
     """Solve to the end; the optimum is found and proven, and no bound on the way is above it."""
     optimum = brute_force(model)[0]
     bounds = []
-    result = tm.solve(model, "exact", callback=lambda info: bounds.append(info.lower_bound), **options)
+    result = solve(model, callback=lambda info: bounds.append(info.lower_bound), **options)
     if not np.isfinite(optimum):
         assert result.status is tm.Status.INFEASIBLE
         return result
@@ -74,7 +84,7 @@ def test_it_branches_and_replays():
     model.add_potts(pairs, rng.integers(-9, 10, len(pairs)))
     model.add_unaries(rng.integers(0, 5, (26, 2)))
     search = tm.solve(model, "exact", **SEARCH)
-    other = tm.solve(model, "exact", elimination=1 << 24)
+    other = solve(model, probe=0, elimination=1 << 24, cores=False)
     assert search.status is tm.Status.OPTIMAL and other.status is tm.Status.OPTIMAL
     assert search.energy == other.energy
     assert "bucket" in other.note and "nodes" in search.note
@@ -182,8 +192,6 @@ def test_bounds_rise_and_energies_fall():
 
 def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
     """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
-    from tightmap.solvers.exact import solver as exact
-
     model = hard_model(n=18, labels=3)
     expected = tm.solve(model, "exact", elimination=0)
     monkeypatch.setattr(exact, "STEP_WORK", 3000)
@@ -238,7 +246,7 @@ def test_great_costs_beside_small_ones(seed, way):
         table[rng.random(table.shape) < 0.4] = great
         model.add_factors([[i, j]], [table])
     optimum, first = brute_force(model)[0], [int(rng.integers(c)) for c in cards]
-    result = tm.solve(model, "exact", init=first, **way)
+    result = solve(model, init=first, **way)
     if not np.isfinite(optimum):
         assert result.status is tm.Status.INFEASIBLE
         return

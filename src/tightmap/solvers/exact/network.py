@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,12 @@ class Network:
     touching: list[set[tuple[int, ...]]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     kept: KeptLabels | None = None  # the labels of the graph that the labels here stand for; None: all
+
+    def copy(self) -> Network:
+        """The network as it is now, whatever is eliminated later; the tables are shared, none of them ever changes."""
+        own = replace(self, unary=list(self.unary), functions=dict(self.functions), choices=list(self.choices))
+        own.touching, own.gone = [set(mine) for mine in self.touching], set(self.gone)
+        return own
 
     def bound(self, units: int) -> Certified:
         """The energy that so many units (constant left out) prove."""
