@@ -13,6 +13,8 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
+from tightmap.moves.context import Context
+from tightmap.solvers.base import Init
 from tightmap.solvers.exact import solver as exact
 from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
 
@@ -145,13 +147,9 @@ def test_width_is_recognised():
 
 
 def test_a_labelling_from_outside_prunes():
-    from tightmap.moves.context import Context
-    from tightmap.solvers.base import Init
-    from tightmap.solvers.exact.solver import Exact
-
     model = hard_model(n=22)
     best = tm.solve(model, "exact", elimination=0)
-    solver = Exact(elimination=0)
+    solver = exact.Exact(elimination=0)
     state = solver.start(model.graph(), Init(), Context())
     for _ in range(3):
         solver.step(state)
@@ -254,3 +252,24 @@ def test_great_costs_beside_small_ones(seed, way):
     assert result.status is tm.Status.OPTIMAL or 0.0 < result.energy - result.lower_bound <= 4.0 * blur
     assert result.lower_bound <= optimum + 1e-12 * abs(optimum)
     assert result.energy - optimum <= 1e-9 * abs(optimum) + 4.0 * blur
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_labellings_from_outside_while_a_dive_is_under_way(seed):
+    """Small steps stop in the middle of dives; a better labelling then closes the dive, and nothing is lost."""
+    rng = np.random.default_rng(seed)
+    n, labels = int(rng.integers(4, 7)), int(rng.integers(2, 5))
+    model = tm.Model([labels] * n)
+    pairs = np.array([(i, j) for i in range(n) for j in range(i)])
+    model.add_factors(pairs, rng.integers(0, 30, (len(pairs), labels, labels)))
+    graph = model.graph()
+    optimum = brute_force(model)[0] - graph.shift
+    solver = exact.Exact(**SEARCH)
+    with patch.object(exact, "STEP_WORK", int(rng.integers(50, 2000))):
+        state = solver.start(graph, Init(), Context())
+        while not state.done:
+            assert solver.step(state).bound <= optimum
+            if rng.random() < 0.3:
+                solver.adopt(state, graph.restrict(rng.integers(0, labels, n)))
+    assert state.bound == optimum == energy(graph, state.best)

@@ -65,12 +65,11 @@ from tightmap.solvers.exact.network import (
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
-PROBE = 60_000_000  # work of the search before anything else is tried
+PROBE = 20_000_000  # work of the search before anything else is tried
 # elimination of the whole model is considered three times: entries of the largest table, and looks at a pair of
 # neighbours after which the search for an order is given up
 PLANS = ((1 << 18, 30_000), (1 << 18, 300_000), (1 << 28, 20_000_000))
 MOST = 400_000_000  # work of the search by cores before the other search goes on, about ten nanoseconds each
-FAIR = 30_000_000  # the same while its bound is below that of the other search
 ALONE = 30_000_000  # the other one goes on earlier after so much work that closed less than a tenth of the gap
 PATIENT = 200_000_000  # the two take turns until so much work of this one has closed no tenth of the gap
 RARELY = 10  # later on, and where the other bound is the better one, it has one step in so many
@@ -203,7 +202,7 @@ class Exact(Solver):
             self._search(state, state.parts)
         elif state.plans == 1:
             self._plan_elimination(state, state.network)
-        elif self._turn_of_cores(state, state.network, state.parts):
+        elif self._turn_of_cores(state, state.network):
             self._find_cores(state, state.network)
         elif state.plans == 2:
             self._plan_elimination(state, state.network)
@@ -253,7 +252,7 @@ class Exact(Solver):
             if state.order is not None:
                 state.parts = None
 
-    def _turn_of_cores(self, state: State, net: Network, parts: list[Component]) -> bool:
+    def _turn_of_cores(self, state: State, net: Network) -> bool:
         """Whether it is the turn of the cores: alone at first, then often for as long as theirs is the best bound."""
         if state.cores is None:
             if not self.cores or state.before is None:
@@ -266,8 +265,7 @@ class Exact(Solver):
         if cores.closed:
             return False
         if state.plans == 2:
-            ahead = cores.bound >= net.bound(sum(part.bound for part in parts))
-            return cores.work < (MOST if ahead else FAIR) and cores.idle < ALONE
+            return cores.work < MOST and cores.idle < ALONE
         state.steps += 1
         return state.steps % (2 if cores.bound >= state.bound and cores.idle < PATIENT else RARELY) == 0
 
