@@ -42,8 +42,7 @@ from tightmap.solvers.exact.trailed_costs import (
 )
 from tightmap.solvers.exact.wide_functions import gather
 
-SLOW = 256  # a round that closes less than this part of the gap is the last one, unless labels are gone
-LONG = 10_000_000  # so is one that ends after so much work
+LONG = 10_000_000  # no further round after so much work: time limits have to be kept
 
 
 @lean
@@ -235,7 +234,7 @@ def propagate(net, s):
     """Establish the consistencies; False when the subproblem holds nothing below the upper bound.
 
     Every round looks for supports that removed labels took away, asks for existential supports from the front, and
-    sends cost to the front from the back.  Rounds that raise c0 by next to nothing are not repeated unless labels went.
+    sends cost to the front from the back.
     """
     n = len(net.node) - 1
     flag = s.flag
@@ -266,12 +265,10 @@ def propagate(net, s):
                 for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
                     gather(net, s, net.near[q, 0], phase == 2)
         s.counters[0].work += 4 * n
-        rise = s.value[0] - known
+        waiting = s.value[0] > known
         known = s.value[0]
-        slow = rise < (s.counters[0].upper - known) // SLOW
-        waiting = rise > 0 and not slow
         for j in range(n):
-            waiting = waiting or flag[ARC, j] or (not slow and (flag[RAISED, j] or flag[DIRECTED, j] or flag[LOOSE, j]))
+            waiting = waiting or flag[RAISED, j] or flag[ARC, j] or flag[DIRECTED, j] or flag[LOOSE, j]
         if not waiting or s.counters[0].work - begin > LONG:
             return True
     return True
