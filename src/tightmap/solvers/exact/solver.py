@@ -65,7 +65,7 @@ from tightmap.solvers.exact.network import (
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
-PROBE = 60_000_000  # work of the search before anything else is tried
+PROBE = 80_000_000  # work of the search before anything else is tried
 NODE = 10_000  # what a node counts for in this, beside its work
 # elimination of the whole model is considered three times: entries of the largest table, and looks at a pair of
 # neighbours after which the search for an order is given up
