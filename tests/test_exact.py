@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,18 +13,28 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
+from tightmap.moves.context import Context
+from tightmap.solvers.base import Init
+from tightmap.solvers.exact import solver as exact
 from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
 
 SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
-CORES = {"elimination": 0, "degree": 0}
-WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, {})
+CORES = {"elimination": 0, "degree": 0, "probe": 0}  # the search does not come first
+NARROW = {"probe": 0}  # elimination with large tables, where it is possible
+WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, NARROW, {})
+
+
+def solve(model, probe=None, **options):
+    """``probe``: work of the search before elimination and cores are tried."""
+    with patch.object(exact, "PROBE", exact.PROBE if probe is None else probe):
+        return tm.solve(model, "exact", **options)
 
 
 def check(model, **options):
     """Solve to the end; the optimum is found and proven, and no bound on the way is above it."""
     optimum = brute_force(model)[0]
     bounds = []
-    result = tm.solve(model, "exact", callback=lambda info: bounds.append(info.lower_bound), **options)
+    result = solve(model, callback=lambda info: bounds.append(info.lower_bound), **options)
     if not np.isfinite(optimum):
         assert result.status is tm.Status.INFEASIBLE
         return result
@@ -74,7 +86,7 @@ def test_it_branches_and_replays():
     model.add_potts(pairs, rng.integers(-9, 10, len(pairs)))
     model.add_unaries(rng.integers(0, 5, (26, 2)))
     search = tm.solve(model, "exact", **SEARCH)
-    other = tm.solve(model, "exact", elimination=1 << 24)
+    other = solve(model, probe=0, elimination=1 << 24, cores=False)
     assert search.status is tm.Status.OPTIMAL and other.status is tm.Status.OPTIMAL
     assert search.energy == other.energy
     assert "bucket" in other.note and "nodes" in search.note
@@ -135,13 +147,9 @@ def test_width_is_recognised():
 
 
 def test_a_labelling_from_outside_prunes():
-    from tightmap.moves.context import Context
-    from tightmap.solvers.base import Init
-    from tightmap.solvers.exact.solver import Exact
-
     model = hard_model(n=22)
     best = tm.solve(model, "exact", elimination=0)
-    solver = Exact(elimination=0)
+    solver = exact.Exact(elimination=0)
     state = solver.start(model.graph(), Init(), Context())
     for _ in range(3):
         solver.step(state)
@@ -182,8 +190,6 @@ def test_bounds_rise_and_energies_fall():
 
 def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
     """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
-    from tightmap.solvers.exact import solver as exact
-
     model = hard_model(n=18, labels=3)
     expected = tm.solve(model, "exact", elimination=0)
     monkeypatch.setattr(exact, "STEP_WORK", 3000)
@@ -210,3 +216,60 @@ def test_costs_that_no_better_labelling_has_are_not_taken_for_whole_numbers(weig
     model.add_unaries([[-1.0, 0.0], [-3.0, 0.0], [0.0, -2.0], [0.0, -3.0]])
     model.add_potts([[0, 1]], [weight])
     assert check(model).energy == brute_force(model)[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_first_labelling_of_great_cost_does_not_blur_the_proof(way):
+    """Descent ends at 1e11, the optimum costs about -1: what is a tie beside the first is none beside the second."""
+    inf, deep = np.inf, 1.0667757324909484
+    model = tm.Model([2, 3, 3])
+    model.add_factors([[0, 2]], [[[0.0, 0.0, 0.0], [0.0, -1.0, 0.0]]])
+    model.add_factors([[0, 1]], [[[0.0, inf, 1e11], [0.0, 0.0, inf]]])
+    model.add_factors([[2, 1]], [[[inf, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, -deep, 0.0]]])
+    assert check(model, **way).lower_bound > -deep - 1e-9
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from(WAYS))
+def test_great_costs_beside_small_ones(seed, way):
+    """Finite costs of very different sizes and hard ones; a labelling of great cost to start from."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 6))
+    model = tm.Model(rng.integers(1, 4, n).tolist())
+    cards = model.cardinalities
+    for _ in range(int(rng.integers(1, 8))):
+        i, j = (int(k) for k in rng.choice(n, 2, replace=False))
+        table = rng.normal(size=(cards[i], cards[j]))
+        great = float(rng.choice([1e5, 1e8, 1e11, 1e14, np.inf]))
+        table[rng.random(table.shape) < 0.4] = great
+        model.add_factors([[i, j]], [table])
+    optimum, first = brute_force(model)[0], [int(rng.integers(c)) for c in cards]
+    result = solve(model, init=first, **way)
+    if not np.isfinite(optimum):
+        assert result.status is tm.Status.INFEASIBLE
+        return
+    blur = model.graph().slack  # great costs were added to small ones where the model became a graph
+    assert result.status is tm.Status.OPTIMAL or 0.0 < result.energy - result.lower_bound <= 4.0 * blur
+    assert result.lower_bound <= optimum + 1e-12 * abs(optimum)
+    assert result.energy - optimum <= 1e-9 * abs(optimum) + 4.0 * blur
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_labellings_from_outside_while_a_dive_is_under_way(seed):
+    """Small steps stop in the middle of dives; a better labelling then closes the dive, and nothing is lost."""
+    rng = np.random.default_rng(seed)
+    n, labels = int(rng.integers(4, 7)), int(rng.integers(2, 5))
+    model = tm.Model([labels] * n)
+    pairs = np.array([(i, j) for i in range(n) for j in range(i)])
+    model.add_factors(pairs, rng.integers(0, 30, (len(pairs), labels, labels)))
+    graph = model.graph()
+    optimum = brute_force(model)[0] - graph.shift
+    solver = exact.Exact(**SEARCH)
+    with patch.object(exact, "STEP_WORK", int(rng.integers(50, 2000))):
+        state = solver.start(graph, Init(), Context())
+        while not state.done:
+            assert solver.step(state).bound <= optimum
+            if rng.random() < 0.3:
+                solver.adopt(state, graph.restrict(rng.integers(0, labels, n)))
+    assert state.bound == optimum == energy(graph, state.best)

@@ -10,7 +10,7 @@ from tightmap.solvers.exact import trailed_costs as ec
 from tightmap.solvers.exact.consistency import propagate
 from tightmap.solvers.exact.network import Network, Table
 from tightmap.solvers.exact.root_messages import message_pass
-from tightmap.solvers.exact.search import CLOSED, FULL, Tree, burst, cost_of
+from tightmap.solvers.exact.search import CLOSED, FULL, GOING, Tree, burst, close_burst, cost_of
 from tightmap.solvers.exact.trailed_costs import Ints, Net, SearchState, undo
 
 PASSES = 200  # most passes of message passing at the root
@@ -103,6 +103,7 @@ class Component:
         count.grain = network.grain
         self.best = upper  # cost of the best labelling, or what it has to stay below
         self.root_bound = 0
+        self.removed = 0  # labels that no better labelling has, by what the root alone proves
         self.passes = 0
         self.gains: list[int] = []
         self.rooted = self.closed = False
@@ -129,19 +130,29 @@ class Component:
         return int(self.state.counters[0].nodes)
 
     @property
+    def work(self) -> int:
+        return int(self.state.counters[0].work)
+
+    @property
     def bound(self) -> int:
         """What every labelling of the component costs at least (or ``best``, when none is cheaper)."""
         if self.closed:
             return self.best if self.whole or self.labels is None else self.best - self.grain + 1
-        low = int(self.tree.heap[0, 0]) if self.rooted and self.state.counters[0].open_nodes else self.root_bound
+        low, count = self.root_bound, self.state.counters[0]
+        if self.rooted and count.paused:
+            low = int(count.floor)
+        elif self.rooted and count.open_nodes:
+            low = int(self.tree.heap[0, 0])
         if self.whole:
             low = -(-low // self.grain) * self.grain
-        return min(low, int(self.state.counters[0].upper) + (self.grain - 1) * self.whole)
+        return min(low, int(count.upper) + (self.grain - 1) * self.whole)
 
     def _commit(self) -> None:
         self.state.counters[0].trail_length = 0
         self.state.counters[0].level += 1
         self.root_bound = max(self.root_bound, int(self.state.value[0]))
+        total, n = len(self.net.unary), len(self.variables)
+        self.removed = total - int(self.state.value[1 + total : 1 + total + n].sum())
 
     def _consistent(self) -> bool:
         """Propagation of everything at the root."""
@@ -160,6 +171,8 @@ class Component:
         while count.work - begin < work:
             if count.solutions != self.known:  # a better upper bound prunes at the root, too
                 self.known = int(count.solutions)
+                if count.paused:
+                    close_burst(self.state, self.tree, count.paused == GOING)
                 undo(self.state, 0)
                 if not self._consistent():
                     self.closed = True

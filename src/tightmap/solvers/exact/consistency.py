@@ -42,6 +42,8 @@ from tightmap.solvers.exact.trailed_costs import (
 )
 from tightmap.solvers.exact.wide_functions import gather
 
+LONG = 10_000_000  # no further round after so much work: time limits have to be kept
+
 
 @lean
 def supports_of_neighbours(net, s, j):
@@ -238,6 +240,7 @@ def propagate(net, s):
     flag = s.flag
     known = s.value[0]
     sizes = 1 + len(net.unary)
+    begin = s.counters[0].work
     for _ in range(ROUNDS):
         for turn in range(4 * n):
             phase = turn // n
@@ -266,6 +269,6 @@ def propagate(net, s):
         known = s.value[0]
         for j in range(n):
             waiting = waiting or flag[RAISED, j] or flag[ARC, j] or flag[DIRECTED, j] or flag[LOOSE, j]
-        if not waiting:
+        if not waiting or s.counters[0].work - begin > LONG:
             return True
     return True

@@ -17,8 +17,6 @@ consistency sees nothing, and weak where every function costs something, as in i
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tightmap.energy.certificate import Certified
@@ -36,11 +34,10 @@ SMALL = 40  # wishes of a core that are left out one by one
 
 
 class Cores:
-    """The search by cores of one network.  Costs are in its units, without its constant."""
+    """The search by cores of one network, which must not change.  Costs are in its units, without its constant."""
 
     def __init__(self, net: Network) -> None:
-        # elimination changes the other one
-        self.net = replace(net, functions=dict(net.functions), unary=list(net.unary), gone=set(net.gone))
+        self.net = net
         self._lower = 0  # no labelling that meets all demands costs less
         self.best = self.goal = net.upper - net.constant  # labellings of the goal or more are of no interest
         self.labels: Labels | None = None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,11 +64,18 @@ class Network:
     grain: int  # the least by which a labelling has to be cheaper to be looked for
     whole: bool  # every cost of a labelling below top is a multiple of the grain
     count: int  # costs in an energy
+    room: float  # in energies: what the first upper bound leaves above the base
     constant: int = 0  # in units, gathered by elimination
     choices: list[Choice] = field(default_factory=list)
     touching: list[set[tuple[int, ...]]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     kept: KeptLabels | None = None  # the labels of the graph that the labels here stand for; None: all
+
+    def copy(self) -> Network:
+        """The network as it is now, whatever is eliminated later; the tables are shared, none of them ever changes."""
+        own = replace(self, unary=list(self.unary), functions=dict(self.functions), choices=list(self.choices))
+        own.touching, own.gone = [set(mine) for mine in self.touching], set(self.gone)
+        return own
 
     def bound(self, units: int) -> Certified:
         """The energy that so many units (constant left out) prove."""
@@ -204,7 +211,7 @@ def build_network(
     if kept is not None:
         own = [table[mine] for table, mine in zip(own, kept.labels, strict=True)]
     left = cards if kept is None else kept.cards
-    net = Network(left, own, {}, scale, base, allowance, top, upper, grain, whole, count, kept=kept)
+    net = Network(left, own, {}, scale, base, allowance, top, upper, grain, whole, count, room, kept=kept)
     net.touching = [set() for _ in cards]
     costs = units(tables)
     scopes, first, place = g.scope.tolist(), g.scope_start.tolist(), begin.tolist()

@@ -42,6 +42,7 @@ LARGEST_BURST = 10_000  # most backtracks of a burst
 SPLIT = 10  # a domain of more labels is halved instead of trying one label
 IS, IS_NOT, IS_AT_MOST, IS_ABOVE = range(4)
 CLOSED, PAUSED, FULL = 0, 1, 2  # how a burst ends: nothing is open any more; others are open; no room for more nodes
+GOING, STUCK = 1, 2  # a burst stopped between two nodes; STUCK: the next one contradicts a domain
 
 
 class Tree(NamedTuple):
@@ -209,11 +210,12 @@ def decide(net, s, t, what):
 
 
 @lean
-def close_burst(s, t, node, depth, floor, alive):
+def close_burst(s, t, alive):
     """Put what is still open of a dive into the heap; ``alive``: the end of the dive itself is open too."""
     c = s.counters[0]
-    at = node
-    for k in range(depth):
+    c.paused = 0
+    at = c.node
+    for k in range(c.depth):
         what = t.frame[k, 0]
         if t.frame[k, 3] == 0 and t.frame[k, 2] < c.upper:
             t.decision[c.decisions, 0] = at
@@ -225,41 +227,50 @@ def close_burst(s, t, node, depth, floor, alive):
         at = c.decisions
         c.decisions += 1
     if alive and s.value[0] < c.upper:
-        heap_push(t, c, max(s.value[0], floor), at)
+        heap_push(t, c, max(s.value[0], c.floor), at)
 
 
 @lean
 def burst(net, s, t, work):
-    """One burst of the search; returns CLOSED, PAUSED or FULL."""
+    """One burst of the search, or a part of one that takes more work; returns CLOSED, PAUSED or FULL.
+
+    A dive that is cut off by the clock goes on where it was: otherwise a dive that takes longer than a step, as in a
+    large model, would never reach a labelling.
+    """
     c = s.counters[0]
     n = len(net.node) - 1
     labels = len(net.unary)
     room = 2 * len(s.value)
-    if c.open_nodes == 0 or t.heap[0, 0] >= c.upper:
-        c.open_nodes = 0
-        return CLOSED
-    if (
-        len(t.decision) - c.decisions < 2 * labels + 4
-        or len(t.heap) - c.open_nodes < labels + 4
-        or len(s.trail) < 2 * room
-    ):
-        return FULL
-    floor = t.heap[0, 0]
-    node = heap_pop(t, c)
-    undo(s, 0)
-    length = 0
-    at = node
-    while t.decision[at, 0] >= 0:
-        t.frame[length, 0] = t.decision[at, 1]
-        length += 1
-        at = t.decision[at, 0]
     going = True
-    for k in range(length - 1, -1, -1):
-        going = going and decide(net, s, t, t.frame[k, 0])
-    c.replayed += length
+    if c.paused:
+        going = c.paused == GOING
+    else:
+        if c.open_nodes == 0 or t.heap[0, 0] >= c.upper:
+            c.open_nodes = 0
+            return CLOSED
+        if (
+            len(t.decision) - c.decisions < 2 * labels + 4
+            or len(t.heap) - c.open_nodes < labels + 4
+            or len(s.trail) < 2 * room
+        ):
+            return FULL
+        c.floor = t.heap[0, 0]
+        c.node = heap_pop(t, c)
+        c.depth = c.used = 0
+        undo(s, 0)
+        length = 0
+        at = c.node
+        while t.decision[at, 0] >= 0:
+            t.frame[length, 0] = t.decision[at, 1]
+            length += 1
+            at = t.decision[at, 0]
+        for k in range(length - 1, -1, -1):
+            going = going and decide(net, s, t, t.frame[k, 0])
+        c.replayed += length
+    c.paused = 0
     begin = c.work
-    depth, used = 0, 0
-    alive, full = False, False
+    depth = c.depth
+    full = False
     while True:
         c.nodes += 1
         c.culprit = -1
@@ -267,12 +278,14 @@ def burst(net, s, t, work):
             at = choose(net, s)
             if at >= 0:
                 full = c.trail_length + room > len(s.trail)
-                if full or (depth > 0 and c.work - begin > work):
-                    alive = True
+                if full:
+                    break
+                if depth > 0 and c.work - begin > work:
+                    c.paused = GOING
                     break
                 t.frame[depth, 0] = at
                 t.frame[depth, 1] = c.trail_length
-                t.frame[depth, 2] = max(s.value[0], floor)
+                t.frame[depth, 2] = max(s.value[0], c.floor)
                 t.frame[depth, 3] = 0
                 depth += 1
                 c.level += 1
@@ -296,15 +309,21 @@ def burst(net, s, t, work):
             depth -= 1
         if depth == 0:
             break
-        used += 1
+        c.used += 1
         c.backtracks += 1
-        if used > c.burst_limit or c.work - begin > work:
+        if c.used > c.burst_limit:
             break
         undo(s, t.frame[depth - 1, 1])
         t.frame[depth - 1, 0] ^= 1
         t.frame[depth - 1, 3] = 1
         going = decide(net, s, t, t.frame[depth - 1, 0])
-    close_burst(s, t, node, depth, floor, alive)
+        if c.work - begin > work:
+            c.paused = GOING if going else STUCK
+            break
+    c.depth = depth
+    if c.paused:
+        return PAUSED
+    close_burst(s, t, full)
     if c.replayed * 10 > c.nodes:
         if c.burst_limit <= LARGEST_BURST:
             c.burst_limit *= 2

@@ -15,13 +15,15 @@ not a".  The least c0 of all open nodes bounds the whole model.
 
     1. hard constraints are propagated, which removes labels for good, and a labelling that keeps all of them is looked
        for, or the proof that there is none (moves/feasibility);
-    2. the graph becomes whole numbers, relative to a first labelling (network.py);
-    3. where all tables of bucket elimination stay small that is the whole solution;
-    4. contradictions among functions that would cost nothing raise a bound of their own (cores.py), alone to begin
-       with, later beside the search for as long as it is the better one;
-    5. variables with few neighbours are eliminated and the rest falls into connected components;
-    6. each component gets a good dual bound by message passing (root_messages.py) and is searched best-first with
-       depth-first bursts (search.py) under soft arc consistency (consistency.py, wide_functions.py).
+    2. the graph becomes whole numbers, relative to a first labelling (network.py), and variables that follow from
+       another one are merged into it (functional.py);
+    3. where it is easy to see that all tables of bucket elimination stay small, that is the whole solution;
+    4. variables with few neighbours are eliminated and the rest falls into connected components;
+    5. each component gets a good dual bound by message passing (root_messages.py) and is searched best-first with
+       depth-first bursts (search.py) under soft arc consistency (consistency.py, wide_functions.py);
+    6. what is not solved that way in a moment may be solved by elimination with larger tables, and contradictions among
+       functions that would cost nothing raise a bound of their own (cores.py), alone for a while, later beside the
+       search for as long as it is the better one.
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
 integers, so that a proof does not depend on rounding; what converting the costs may lose is subtracted.
@@ -36,6 +38,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tightmap.energy.certificate import Proof
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
@@ -48,6 +51,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
 from tightmap.solvers.exact.cores import Cores
+from tightmap.solvers.exact.functional import merge_functional
 from tightmap.solvers.exact.kept import KeptLabels
 from tightmap.solvers.exact.network import (
     Network,
@@ -61,11 +65,13 @@ from tightmap.solvers.exact.network import (
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
-EASY = 300_000  # effort to find an order of elimination with small tables, as below
-EFFORT = 20_000_000  # the search for an order of elimination is given up after so many looks at a pair of neighbours
-SMALL = 1 << 18  # entries of the largest table of an elimination that comes before everything else
-MOST = 400_000_000  # work of the search by cores before the other search begins, about ten nanoseconds each
-ALONE = 30_000_000  # it begins earlier after so much work that closed less than a tenth of the gap
+PROBE = 80_000_000  # work of the search before anything else is tried
+NODE = 10_000  # what a node counts for in this, beside its work
+# elimination of the whole model is considered three times: entries of the largest table, and looks at a pair of
+# neighbours after which the search for an order is given up
+PLANS = ((1 << 18, 30_000), (1 << 18, 300_000), (1 << 28, 20_000_000))
+MOST = 400_000_000  # work of the search by cores before the other search goes on, about ten nanoseconds each
+ALONE = 30_000_000  # the other one goes on earlier after so much work that closed less than a tenth of the gap
 PATIENT = 200_000_000  # the two take turns until so much work of this one has closed no tenth of the gap
 RARELY = 10  # later on, and where the other bound is the better one, it has one step in so many
 FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
@@ -82,9 +88,11 @@ class State:
     problem: Feasibility | None = None  # the hard constraints, while it is not known whether they can be kept
     kept: KeptLabels | None = None  # the labels that they allow
     network: Network | None = None
+    merged: int = 0  # variables of it that follow from another one
+    before: Network | None = None  # as it was before elimination, for the cores
     order: list[int] | None = None  # of a complete elimination: what is still to do
     cores: Cores | None = None
-    large_tables: bool = False  # an elimination with large tables was considered
+    plans: int = 0  # how many times an elimination of the whole model was considered
     parts: list[Component] | None = None
     turn: int = 0  # which component is searched next
     steps: int = 0
@@ -158,6 +166,10 @@ class Exact(Solver):
         mine = net.inward(labels)
         if mine is None:
             return
+        if net.choices:  # variables that are gone follow from the others, at no greater cost
+            mine = mine.copy()
+            net.complete(mine)
+            self._offer(state, net.outward(mine))
         if state.cores is not None:
             state.cores.offer(mine)
         for part in state.parts or []:
@@ -179,24 +191,38 @@ class Exact(Solver):
         if state.network is None:
             upper = min(state.best_energy, graph.hopeless)
             state.network = build_network(graph, upper, state.context, state.kept)
-            self._plan_elimination(state, state.network, min(self.elimination, SMALL), EASY)
-            if self.cores and state.order is None:
-                state.cores = Cores(state.network)
-                if state.best_energy <= graph.hard_threshold:
-                    self._prune(state, state.network, state.best)
+            state.merged = merge_functional(state.network)
+            self._plan_elimination(state, state.network)
         elif state.parts is None and state.order is not None:
             self._eliminate(state, state.network)
-        elif self._cores_first(state):
-            self._find_cores(state, state.network)
-        elif state.parts is None and not state.large_tables:
-            state.large_tables = True
-            self._plan_elimination(state, state.network, self.elimination, EFFORT)
         elif state.parts is None:
+            state.before = state.network.copy()
             eliminate_low_degrees(state.network, self.degree, 1 << 16)
             self._split(state, state.network)
+        elif sum(part.work + NODE * part.nodes for part in state.parts) < PROBE:
+            self._search(state, state.parts)
+        elif state.plans == 1:
+            self._plan_elimination(state, state.network)
+        elif self._turn_of_cores(state, state.network):
+            self._find_cores(state, state.network)
+        elif state.plans == 2:
+            self._plan_elimination(state, state.network)
         else:
-            self._search(state, state.network, state.parts)
+            self._search(state, state.parts)
         self._report(state, state.network)
+        if state.done and self._blurred(state, state.network):
+            state.network, state.order, state.before, state.cores, state.parts = None, None, None, None, None
+            state.plans, state.done = 0, False
+
+    def _blurred(self, state: State, net: Network) -> bool:
+        """Whether ties were judged beside a labelling of far greater cost than the one that was found.
+
+        What counts as a tie, and what rounding may lose, is a part of (first upper bound - base).  With the upper bound
+        as it is now, costs above it become as bad as hard ones, and all that remain are seen more sharply.
+        """
+        if net.whole or 2.0 * max(state.best_energy - net.base, 0.0) >= net.room:
+            return False
+        return not Proof(state.graph).holds(state.best, state.best_energy, state.bound)
 
     def _keep_hard_constraints(self, state: State, problem: Feasibility) -> None:
         """A part of the search for a labelling that keeps the hard constraints; where it is hard to find, all along."""
@@ -215,19 +241,31 @@ class Exact(Solver):
             if state.network is not None:
                 self._prune(state, state.network, better)
 
-    def _plan_elimination(self, state: State, net: Network, entries: int, effort: int) -> None:
-        """An order in which all variables can be eliminated, if there is one with tables of so many entries."""
+    def _plan_elimination(self, state: State, net: Network) -> None:
+        """An order in which all variables can be eliminated, if there is one: with more effort every time."""
+        most, effort = PLANS[state.plans]
+        state.plans += 1
+        entries = min(self.elimination, most)
         if entries:
             largest = float(np.log2(entries))
-            around = {i: net.neighbours(i) for i in range(state.graph.n)}
+            around = {i: net.neighbours(i) for i in range(state.graph.n) if i not in net.gone}
             state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), effort)
+            if state.order is not None:
+                state.parts = None
 
-    def _cores_first(self, state: State) -> bool:
+    def _turn_of_cores(self, state: State, net: Network) -> bool:
         """Whether it is the turn of the cores: alone at first, then often for as long as theirs is the best bound."""
+        if state.cores is None:
+            if not self.cores or state.before is None:
+                return False
+            state.cores = Cores(state.before)
+            state.before = None
+            if state.best_energy <= state.graph.hard_threshold:
+                self._prune(state, net, state.best)
         cores = state.cores
-        if cores is None or cores.closed:
+        if cores.closed:
             return False
-        if state.parts is None:
+        if state.plans == 2:
             return cores.work < MOST and cores.idle < ALONE
         state.steps += 1
         return state.steps % (2 if cores.bound >= state.bound and cores.idle < PATIENT else RARELY) == 0
@@ -240,6 +278,7 @@ class Exact(Solver):
         while cores.work < end and not cores.closed and state.context.remaining() > 0.0:
             if cores.step(state.context.remaining(), end - cores.work):
                 assert cores.labels is not None
+                cores.net.complete(cores.labels)
                 better = local_minimum(state.graph, net.outward(cores.labels), state.context)
                 self._offer(state, better)
                 self._prune(state, net, better)
@@ -268,7 +307,7 @@ class Exact(Solver):
             state.parts.append(Component(net, variables, net.upper - net.constant, labels))
         state.found = [part.best for part in state.parts]
 
-    def _search(self, state: State, net: Network, parts: list[Component]) -> None:
+    def _search(self, state: State, parts: list[Component]) -> None:
         """One slice of the next component that is open."""
         for _ in parts:
             part = parts[state.turn % len(parts)]
@@ -295,6 +334,11 @@ class Exact(Solver):
                 labels[part.variables] = mine
             net.complete(labels)
             self._offer(state, net.outward(labels))
+            if not state.done:  # descent makes more of the labelling of a dive
+                better = local_minimum(state.graph, net.outward(labels), state.context)
+                if energy(state.graph, better) <= state.best_energy:
+                    self._offer(state, better)
+                    self._prune(state, net, better)
 
     def finish(self, state: State) -> Final:
         return Final(labels=state.best, bound=state.bound, state=state, note=self._story(state))
@@ -305,10 +349,13 @@ class Exact(Solver):
             return ""
         if state.order is not None:
             return f"bucket elimination, {len(net.choices)} of {state.graph.n} variables"
-        story = f"{len(net.choices)} variables eliminated"
+        story = f"{state.merged} variables merged, " if state.merged else ""
+        story += f"{len(net.choices) - state.merged} variables eliminated"
         if state.cores is not None and state.cores.cores:
             story += f", {state.cores.cores} cores"
         if parts:
             nodes = sum(part.nodes for part in parts)
-            story += f", {len(parts)} component{'s' * (len(parts) > 1)}, {nodes} nodes"
+            story += f", {len(parts)} component{'s' * (len(parts) > 1)}"
+            removed, labels = sum(part.removed for part in parts), sum(len(part.net.unary) for part in parts)
+            story += f", {removed} of {labels} labels removed at the root, {nodes} nodes"
         return story

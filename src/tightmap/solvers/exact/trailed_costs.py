@@ -34,6 +34,11 @@ COUNTERS = np.dtype(
         ("burst_limit", np.int64),  # backtracks of the next burst
         ("replayed", np.int64),  # decisions made again at the beginning of a burst
         ("grain", np.int64),  # the least by which a labelling has to be cheaper
+        ("paused", np.int64),  # a burst has stopped half-way: GOING or STUCK, else 0
+        ("node", np.int64),  # where the present burst began
+        ("floor", np.int64),  # the least bound of all open nodes when it began
+        ("depth", np.int64),  # frames in use
+        ("used", np.int64),  # backtracks of the present burst
     ],
     align=True,
 )

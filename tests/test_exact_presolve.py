@@ -1,0 +1,116 @@
+"""What the exact search removes before it begins: variables that follow from another one."""
+
+from __future__ import annotations
+
+from itertools import product
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tightmap as tm
+from naive import brute_force
+from problems import random_model
+from tightmap.solvers.exact import solver as exact
+from tightmap.solvers.exact.functional import merge_functional
+from tightmap.solvers.exact.network import build_network
+
+WAYS = ({"elimination": 0, "degree": 0, "cores": False}, {"elimination": 0, "degree": 0}, {})
+PROBES = (0, exact.PROBE)  # whether the search comes before cores and larger eliminations
+
+
+def functional_table(rng, rows, columns):
+    """Every row has one partner, or none; costs on the pairs that are left."""
+    table = np.full((rows, columns), np.inf)
+    if rng.random() < 0.5 and rows <= columns:
+        partner = rng.permutation(columns)[:rows]  # one to one
+    else:
+        partner = rng.integers(columns, size=rows)
+    costs = rng.integers(0, 5, rows).astype(float) if rng.random() < 0.5 else rng.normal(size=rows)
+    alive = rng.random(rows) < 0.9
+    table[np.flatnonzero(alive), partner[alive]] = costs[alive]
+    return table
+
+
+def with_functions(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 7))
+    model = random_model(
+        rng,
+        n=n,
+        labels=int(rng.integers(2, 4)),
+        factors=int(rng.integers(0, 9)),
+        order=int(rng.integers(2, 4)) if n > 2 else 2,
+        hard=float(rng.choice([0.0, 0.2])),
+        integral=bool(rng.integers(2)),
+        ragged=bool(rng.integers(2)),
+    )
+    cards = model.cardinalities
+    for _ in range(int(rng.integers(1, 4))):
+        i, j = (int(k) for k in rng.choice(n, 2, replace=False))
+        model.add_factors([[i, j]], [functional_table(rng, cards[i], cards[j])])
+    return model
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from(WAYS), probe=st.sampled_from(PROBES))
+def test_merged_variables_keep_the_optimum(seed, way, probe):
+    model = with_functions(seed)
+    optimum = brute_force(model)[0]
+    with patch.object(exact, "PROBE", probe):
+        result = tm.solve(model, "exact", **way)
+    if not np.isfinite(optimum):
+        assert result.status is tm.Status.INFEASIBLE
+        return
+    assert result.status is tm.Status.OPTIMAL
+    assert result.energy == pytest.approx(optimum, rel=1e-9, abs=1e-9)
+    assert result.lower_bound <= optimum + 1e-9 * max(1.0, abs(optimum))
+
+
+def cost(net, labels):
+    total = net.constant + sum(int(net.unary[i][labels[i]]) for i in range(len(labels)) if i not in net.gone)
+    return total + sum(int(t[tuple(labels[list(s)])]) for s, t in net.functions.items())
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_labelling_that_matters_costs_the_same(seed):
+    """Labellings below the upper bound keep their cost and come back whole; all others cost the upper bound or more."""
+    model = with_functions(seed)
+    graph = model.graph()
+    optimum = brute_force(model)[0]
+    upper = optimum - graph.shift + 1.0 if np.isfinite(optimum) else 0.0
+    whole, small = build_network(graph, upper), build_network(graph, upper)
+    merged = merge_functional(small)
+    assert merged == len(small.gone) == len(small.choices)
+    assert all((t >= 0).all() for t in [*small.unary, *small.functions.values()])
+    for given_labels in product(*map(range, graph.arrays.cards)):
+        labels = np.array(given_labels, dtype=np.int64)
+        before = cost(whole, labels)
+        back = labels.copy()
+        small.complete(back)
+        after = cost(small, labels)
+        if before < whole.upper:
+            assert after == before and (back == labels).all()
+        else:
+            assert after >= whole.upper or (back != labels).any()
+
+
+def test_a_chain_of_permutations_becomes_one_variable():
+    rng = np.random.default_rng(1)
+    model = tm.Model([5] * 9)
+    chains = np.arange(5)[:, None]  # all labels follow from the first
+    for i in range(8):
+        partner, table = rng.permutation(5), np.full((5, 5), np.inf)
+        table[np.arange(5), partner] = 0.0
+        model.add_factors([[i, i + 1]], [table])
+        chains = np.column_stack((chains, partner[chains[:, -1]]))
+    model.add_unaries(rng.normal(size=(9, 5)))
+    model.add_factors([(i, j) for i in range(9) for j in range(i - 1)], rng.normal(size=(28, 5, 5)))
+    net = build_network(model.graph(), model.graph().hopeless)
+    assert merge_functional(net) == 8 and not net.functions
+    result = tm.solve(model, "exact", elimination=0, degree=0, cores=False)
+    assert result.status is tm.Status.OPTIMAL and "8 variables merged" in result.note
+    assert result.energy == pytest.approx(min(model.energy(x.tolist()) for x in chains), rel=1e-9)
