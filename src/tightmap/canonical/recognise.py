@@ -199,7 +199,7 @@ def _difference(
 def share_tables(piece: Piece, sums: Sums) -> Piece:
     """Keep one copy of equal tables, and of proportional ones with the factor in the weight."""
     used, table = np.unique(piece.table, return_inverse=True)
-    tables = piece.tables[used]
+    tables = piece.tables if len(used) == len(piece.tables) else piece.tables[used]
     table = table.reshape(-1).astype(np.int64)
     if len(tables) > 1:
         finite = np.where(np.isinf(tables), 0.0, tables)
@@ -211,6 +211,8 @@ def share_tables(piece: Piece, sums: Sums) -> Piece:
         probe = np.cos(np.arange(1.0, tables.shape[1] + 1.0) * 1.618)
         code = np.round((np.where(np.isinf(unit), 7.0, unit) * probe).sum(axis=1), 10)
         _, first, group = np.unique(code, return_index=True, return_inverse=True)
+        if len(first) == len(tables):  # as on photomontages: a table of its own for each of a million edges
+            return Piece(piece.kind, piece.scopes, piece.weights, table, tables, piece.ints[used])
         group = group.reshape(-1)
         lead = first[group]  # the table that may stand for this one, up to a factor
         factor = scale / scale[lead]
