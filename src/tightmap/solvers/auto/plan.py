@@ -60,6 +60,7 @@ class Phase:
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
     early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
+    whole: bool = False  # its first turn does not end before its first iteration does
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
 
@@ -83,7 +84,7 @@ def plan(graph: Graph) -> list[Phase]:
         pair = [Phase("trws", "the bound", 4.0 if cuts else 1.0, max_iterations=1000)]
         if cuts and graph.max_labels > 2:
             why = "differences of labels with non-negative weights" if differences else "tables that are nearly metrics"
-            moves = Phase("expansion", why, 4.0, again=True)
+            moves = Phase("expansion", why, 4.0, again=True, whole=True)
             pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
         phases += pair
     else:

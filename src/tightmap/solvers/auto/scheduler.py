@@ -16,8 +16,9 @@ So half of the time goes to those who lower the energy now, half to those who ra
 best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
 for the others.  Credit is earned at the weight of the day and spent at its full price, so a change of the weights acts
 on what follows only.  No weight is below FLOOR of its plan, so no method is ever given up; and whatever the weights
-are, every method has had a turn when PROBES of the limit is over.  Methods that follow another one wait until that
-one's bound has stopped rising.
+are, every method has had a turn when PROBES of the limit is over, if first turns take no longer than that in all: on a
+large model and a short limit a single step may be longer.  From then on a method must have earned what the longest
+first turn took before it has its own.  Methods that follow another one wait until that one's bound has stopped rising.
 
 This file knows nothing of models and solvers: the tests play whole runs with scripted methods.
 """
@@ -64,6 +65,7 @@ class Share:
     weight: float = 1.0
     credit: float = 0.0  # seconds
     seconds: float = 0.0
+    first: float = 0.0  # seconds of its first turn
     judged: float = 0.0  # seconds when it was last judged
     energy: float = math.inf  # the best energy of all when its turn, or what it is in the middle of, began
     bound: float = -math.inf  # its own best bound
@@ -92,6 +94,9 @@ class Scheduler:
         rising = [r.name for r in ready if r.raising >= 0.5 or r.seconds == 0.0]
         ready = [r for r in ready if r.follows not in rising] or ready
         self._ready = ready
+        if sum(r.first for r in self.shares) > PROBES * self.limit:
+            longest = max(r.first for r in self.shares)
+            ready = [r for r in ready if r.seconds > 0.0 or r.credit >= longest] or ready
         if not self.begun:
             self.begun = True
             mine = [r for r in ready if (r.early if first is None else first(r))]
@@ -128,6 +133,7 @@ class Scheduler:
         A turn that ends in the middle of something (``pending``) without a result does not count yet.
         """
         share.made += 1
+        share.first = share.first or share.seconds
         seconds = max(share.seconds - share.judged, 1e-9)
         fell = share.energy - energy
         gap = share.energy - share.before
