@@ -151,7 +151,7 @@ def _marginal(tables: FloatArray, p: int) -> FloatArray:
 
 def _crossed(tables: FloatArray, most: FloatArray) -> npt.NDArray[np.bool_]:
     """(t,) tables that four entries show not to be a sum of functions of one variable: cheap, and true of most."""
-    corner = tables[(slice(None), slice(0, 2), slice(0, 2), *(0 for _ in range(tables.ndim - 3)))]
+    corner = tables[:, :2, :2].reshape(len(tables), min(2, tables.shape[1]), min(2, tables.shape[2]), -1)[..., 0]
     if corner.shape[1:] != (2, 2):
         return np.zeros(len(tables), dtype=bool)
     with np.errstate(invalid="ignore"):

@@ -84,8 +84,10 @@ def plan(graph: Graph) -> list[Phase]:
         pair = [Phase("trws", "the bound", 4.0 if cuts else 1.0, max_iterations=1000)]
         if cuts and graph.max_labels > 2:
             why = "differences of labels with non-negative weights" if differences else "tables that are nearly metrics"
-            moves = Phase("expansion", why, 4.0, again=True, whole=True)
-            pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
+            moves = Phase("expansion", why, 4.0, again=True, whole=not differences)
+            # venus in 3 s on one thread: trws 3.07 million, expansion 11.3, whose first moves are its longest;
+            # on a photomontage an iteration of trws takes longer than a move and brings little
+            pair.insert(1 if differences and labels > ANNEAL else 0, moves)
         phases += pair
     else:
         # On images of higher order nothing else gets anywhere in the time that their bound and their moves need

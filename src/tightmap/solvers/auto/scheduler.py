@@ -18,7 +18,8 @@ for the others.  Credit is earned at the weight of the day and spent at its full
 on what follows only.  No weight is below FLOOR of its plan, so no method is ever given up; and whatever the weights
 are, every method has had a turn when PROBES of the limit is over, if first turns take no longer than that in all: on a
 large model and a short limit a single step may be longer.  From then on a method must have earned what the longest
-first turn took before it has its own.  Methods that follow another one wait until that one's bound has stopped rising.
+first turn took before it has its own, and twice that must be left.  Methods that follow another one wait until that
+one's bound has stopped rising.
 
 This file knows nothing of models and solvers: the tests play whole runs with scripted methods.
 """
@@ -96,7 +97,8 @@ class Scheduler:
         self._ready = ready
         if sum(r.first for r in self.shares) > PROBES * self.limit:
             longest = max(r.first for r in self.shares)
-            ready = [r for r in ready if r.seconds > 0.0 or r.credit >= longest] or ready
+            late = elapsed > self.limit - 2.0 * longest
+            ready = [r for r in ready if r.seconds > 0.0 or (r.credit >= longest and not late)] or ready
         if not self.begun:
             self.begun = True
             mine = [r for r in ready if (r.early if first is None else first(r))]
