@@ -16,10 +16,10 @@ So half of the time goes to those who lower the energy now, half to those who ra
 best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
 for the others.  Credit is earned at the weight of the day and spent at its full price, so a change of the weights acts
 on what follows only.  No weight is below FLOOR of its plan, so no method is ever given up; and whatever the weights
-are, every method has had a turn when PROBES of the limit is over, if first turns take no longer than that in all: on a
-large model and a short limit a single step may be longer.  From then on a method must have earned what the longest
-first turn took before it has its own, and twice that must be left.  Methods that follow another one wait until that
-one's bound has stopped rising.
+are, every method has had a turn when PROBES of the limit is over, unless a single first turn took longer than that, as
+on a large model with a short limit.  From then on a method must have earned what the longest first turn took before it
+has its own, and twice that must be left.  Methods that follow another one wait until that one's bound has stopped
+rising.
 
 This file knows nothing of models and solvers: the tests play whole runs with scripted methods.
 """
@@ -95,8 +95,8 @@ class Scheduler:
         rising = [r.name for r in ready if r.raising >= 0.5 or r.seconds == 0.0]
         ready = [r for r in ready if r.follows not in rising] or ready
         self._ready = ready
-        if sum(r.first for r in self.shares) > PROBES * self.limit:
-            longest = max(r.first for r in self.shares)
+        longest = max(r.first for r in self.shares)
+        if longest > PROBES * self.limit:
             late = elapsed > self.limit - 2.0 * longest
             ready = [r for r in ready if r.seconds > 0.0 or (r.credit >= longest and not late)] or ready
         if not self.begun:
