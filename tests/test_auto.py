@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.solvers.auto.plan import plan
+from tightmap.solvers.auto.plan import forbidden, plan
 from tightmap.solvers.auto.triangles import LABELS, met_triangles
 
 
@@ -139,3 +139,24 @@ def test_the_share_of_triangles_does_not_depend_on_the_unit(scale):
                         slow += 1
                         met += t[a, b] + t[c, c] <= t[a, c] + t[c, b]
     assert share == pytest.approx(met / slow)
+
+
+def chained(table, n=60, seed=0):
+    """Hard tables of three binary variables each, soft unaries."""
+    rng = np.random.default_rng(seed)
+    model = tm.Model([2] * n)
+    model.add_unaries(rng.random((n, 2)))
+    model.add_factors([sorted(rng.choice(n, 3, replace=False)) for _ in range(n)], table)
+    return model
+
+
+def test_single_changes_come_first_between_loose_constraints_and_subgraphs_between_tight_ones():
+    loose = np.zeros((2, 2, 2))
+    loose[1, 0, 1] = np.inf
+    tight = np.full((2, 2, 2), np.inf)
+    tight[0, 0, 0] = tight[1, 1, 1] = 0.0
+    assert forbidden(chained(loose).graph()) == pytest.approx(1 / 8)
+    assert forbidden(chained(tight).graph()) == pytest.approx(3 / 4)
+    assert forbidden(irregular().graph()) == 0.0
+    for table, first in ((loose, "annealing"), (tight, "lns")):
+        assert [phase.method for phase in plan(chained(table).graph()) if phase.early] == [first]
