@@ -161,14 +161,16 @@ class Auto(Solver):
                 incumbent=None,
                 shared=lambda: state.context.iterations_left(state.iterations),
             )
-            best = None if state.init.relaxed is not None and state.best_energy >= state.first else state.best
+            # cuts choose their own start, or two, as long as there is nothing but what the run began with
+            given = state.init.relaxed is not None or (phase.whole and state.init.labels is None)
+            best = None if given and state.best_energy >= state.first else state.best
             relaxed = state.init.relaxed if best is None else None
             for other in state.runners:
                 if other.phase.method == phase.follows and other.solver is not None:
                     self._end(state, other)
                     state.turn = runner
-            given = state.states.get(phase.method) or state.states.get(phase.follows)
-            init = Init(labels=best, relaxed=relaxed, state=given)
+            kept = state.states.get(phase.method) or state.states.get(phase.follows)
+            init = Init(labels=best, relaxed=relaxed, state=kept)
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             state.scheduler.used(runner.share, clock.now() - begin)
