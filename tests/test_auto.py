@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tightmap as tm
-from tightmap.solvers.auto.plan import plan
+from tightmap.solvers.auto.plan import forbidden, plan
+from tightmap.solvers.auto.triangles import LABELS, met_triangles
 
 
 def spins(height, width, seed=0):
@@ -97,3 +98,71 @@ def test_large_sparse_pairs_get_cores_after_trws_and_small_or_dense_ones_do_not(
     phases = {phase.method: phase for phase in plan(spins(60, 60).graph())}
     assert phases["combilp"].follows == "trws"
     assert "combilp" not in methods(spins(20, 20)) and "combilp" not in methods(glass(60, 90))
+
+
+def seams(height, width, labels=4, seed=0, noise=0.0):
+    """A table for every edge: what pictures differ by on both sides of a seam, and noise that is no metric."""
+    rng = np.random.default_rng(seed)
+    pictures = rng.random((height * width, labels))
+    model = tm.Model.grid(height, width, labels)
+    unary = rng.random((height * width, labels))
+    unary[::7, 1:] = np.inf
+    model.add_unaries(unary)
+    edges = model.edges()
+    a, b = pictures[edges[:, 0]], pictures[edges[:, 1]]
+    tables = np.abs(a[:, :, None] - a[:, None]) + np.abs(b[:, :, None] - b[:, None])
+    model.add_factors(edges, (1.0 - noise) * tables + noise * rng.random(tables.shape))
+    return model
+
+
+def test_tables_that_are_nearly_metrics_get_cuts_and_others_do_not():
+    assert met_triangles(seams(8, 9).graph()) == 1.0
+    assert met_triangles(seams(8, 9, noise=1.0).graph()) == pytest.approx(0.5, abs=0.05)
+    assert "expansion" in methods(seams(20, 20)) and "expansion" not in methods(seams(20, 20, noise=1.0))
+    result = tm.solve(seams(20, 20), time_limit=1.0)
+    assert "expansion (tables that are nearly metrics)" in result.note
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e7])
+def test_the_share_of_triangles_does_not_depend_on_the_unit(scale):
+    rng = np.random.default_rng(3)
+    model = tm.Model([3, 5, 4, 20, 20])
+    for i, j in ((0, 1), (2, 1), (3, 4), (0, 3)):
+        model.add_factors([[i, j]], scale * rng.random((model.cardinalities[i], model.cardinalities[j])))
+    share = met_triangles(model.graph())
+    assert 0.0 < share < 1.0
+    slow = met = 0
+    g = model.graph().arrays
+    for f in range(len(g.kind)):
+        high, wide = g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]]
+        t = g.weight[f] * g.params[g.param[f] : g.param[f] + high * wide].reshape(high, wide)
+        few = min(high, wide)
+        chosen = np.unique(np.linspace(0, few - 1, min(few, LABELS)).astype(int))
+        for a in chosen:
+            for b in chosen:
+                for c in chosen:
+                    if a != c and b != c:
+                        slow += 1
+                        met += t[a, b] + t[c, c] <= t[a, c] + t[c, b]
+    assert share == pytest.approx(met / slow)
+
+
+def chained(table, n=60, seed=0):
+    """Hard tables of three binary variables each, soft unaries."""
+    rng = np.random.default_rng(seed)
+    model = tm.Model([2] * n)
+    model.add_unaries(rng.random((n, 2)))
+    model.add_factors([sorted(rng.choice(n, 3, replace=False)) for _ in range(n)], table)
+    return model
+
+
+def test_single_changes_come_first_between_loose_constraints_and_subgraphs_between_tight_ones():
+    loose = np.zeros((2, 2, 2))
+    loose[1, 0, 1] = np.inf
+    tight = np.full((2, 2, 2), np.inf)
+    tight[0, 0, 0] = tight[1, 1, 1] = 0.0
+    assert forbidden(chained(loose).graph()) == pytest.approx(1 / 8)
+    assert forbidden(chained(tight).graph()) == pytest.approx(3 / 4)
+    assert forbidden(irregular().graph()) == 0.0
+    for table, first in ((loose, "annealing"), (tight, "lns")):
+        assert [phase.method for phase in plan(chained(table).graph()) if phase.early] == [first]

@@ -161,3 +161,45 @@ def test_a_large_potts_model_stays_small():
     graph = model.graph()
     assert graph.m == len(edges) and (graph.arrays.weight == 2.0).all()
     assert graph.nbytes < 60 * graph.m + 60 * graph.n
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_factors_added_one_by_one_are_the_same_model_as_all_at_once(seed):
+    """Small blocks are joined: unsorted scopes, repeated and fixed variables, hard, shared and simple tables."""
+    rng = np.random.default_rng(seed)
+    cards = [2, 3, 2, 3, 1]
+    one, many = tm.Model(cards), tm.Model(cards)
+    groups: dict[tuple[int, ...], list] = {}
+    for _ in range(14):
+        scope = rng.integers(0, 5, int(rng.integers(2, 4)))
+        shape = tuple(cards[i] for i in scope)
+        table = rng.integers(0, 4, shape).astype(float)
+        if rng.random() < 0.3:
+            table[tuple(rng.integers(0, shape))] = np.inf
+        if rng.random() < 0.3:
+            table[...] = 1.0
+        one.add_factors([scope], table)
+        groups.setdefault(shape, []).append((scope, table))
+    for group in groups.values():
+        many.add_factors([scope for scope, _ in group], np.array([table for _, table in group]))
+    assert_same_energies(one)
+    a, b = one.graph(), many.graph()
+    assert a.m == b.m and (a.arrays.scope == b.arrays.scope).all() and (a.arrays.kind == b.arrays.kind).all()
+    assert a.quantum == b.quantum and a.hard == b.hard
+
+
+def test_proportional_tables_are_shared_among_many_that_are_not():
+    rng = np.random.default_rng(0)
+    base = rng.random((3, 3))
+    tables = rng.random((200, 3, 3))
+    tables[::10] = base * rng.random((20, 1, 1))
+    tables[5::50, 0, 1] = np.inf
+    tables[105] = tables[5]
+    model = tm.Model([3] * 201)
+    model.add_factors([[i, i + 1] for i in range(200)], tables)
+    graph = model.graph()
+    assert len(graph.arrays.params) == 9 * (200 - 19 - 1)
+    x = rng.integers(0, 3, 201)
+    while not np.isfinite(model.energy(x)):
+        x = rng.integers(0, 3, 201)
+    assert graph.user_energy(energy(graph, x)) == pytest.approx(model.energy(x))

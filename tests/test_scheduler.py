@@ -123,3 +123,23 @@ def _equal_shares(seed, limit):
             energy = script.run(limit / 48, energy)
     best = min(alone(script, limit) for script in line_up(seed))
     return max(0.0, energy - best) / (START - best) if best < START else 0.0
+
+
+def test_where_first_turns_are_long_the_others_must_be_earned():
+    """A large model and a short limit: one step of one method takes longer than all probes should."""
+    scheduler = Scheduler(10.0, [Share(name) for name in "abc"])
+    a, b, _ = scheduler.shares
+    now = 0.0
+    turns = []
+    while now < 10.0:
+        share = scheduler.next(now, scheduler.shares)
+        scheduler.begin(share, 100.0, -math.inf)
+        seconds = 3.0 if share.seconds == 0.0 else 0.5
+        scheduler.used(share, seconds)
+        now += seconds
+        scheduler.end(share, now, 100.0 - now if share is a else 100.0, -math.inf)
+        turns.append(share)
+    assert turns[:6] == [a] * 6
+    assert turns.count(b) <= 1
+    # a method that has nothing to do any more keeps nobody waiting
+    assert scheduler.next(now, [s for s in scheduler.shares if s is not a]) is not a

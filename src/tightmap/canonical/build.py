@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tightmap.canonical.assemble import assemble, table_extent
+from tightmap.canonical.join import joined
 from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
 from tightmap.canonical.recognise import Sums, recognise
@@ -55,6 +56,8 @@ def canonical_form(model: Model, unit: Unit, blocks: list[Block] | None = None) 
     """The canonical form of a model in this unit."""
     power = unit.power
     blocks = own_blocks(model) if blocks is None else blocks
+    if power == 0:  # in another unit each block splits its costs between tables and weights on its own
+        blocks = joined(blocks)
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
     variables = np.flatnonzero(kept)

@@ -78,7 +78,10 @@ def _recognise_chunk(
     open_ &= ~constant
 
     if open_.any():
-        away = _separable_deviation(tables)
+        away = np.full(t, np.inf)
+        maybe = np.flatnonzero(open_ & ~_crossed(tables, ROUNDING * size))
+        if len(maybe):
+            away[maybe] = _separable_deviation(tables if len(maybe) == t else tables[maybe])
         separable = open_ & (away <= ROUNDING * size)
         rows = _rows(separable, index)
         if len(rows):
@@ -146,6 +149,17 @@ def _marginal(tables: FloatArray, p: int) -> FloatArray:
     return tables[(slice(None), *(slice(None) if q == p else 0 for q in range(tables.ndim - 1)))]
 
 
+def _crossed(tables: FloatArray, most: FloatArray) -> npt.NDArray[np.bool_]:
+    """(t,) tables that four entries show not to be a sum of functions of one variable: cheap, and true of most."""
+    corner = tables[:, :2, :2].reshape(len(tables), min(2, tables.shape[1]), min(2, tables.shape[2]), -1)[..., 0]
+    if corner.shape[1:] != (2, 2):
+        return np.zeros(len(tables), dtype=bool)
+    with np.errstate(invalid="ignore"):
+        rest = corner[:, 1, 1] + corner[:, 0, 0] - corner[:, 1, 0] - corner[:, 0, 1]
+    # written in another order than below: leave room for its rounding
+    return np.abs(rest) > 4.0 * most
+
+
 def _separable_deviation(tables: FloatArray) -> FloatArray:
     """(t,) largest |T(x) - (sum of its lines through the origin)|; tables with +inf give inf or nan, never small."""
     t, k = len(tables), tables.ndim - 1
@@ -173,62 +187,93 @@ def _difference(
     """Which tables are c + slope * min(|a - b|^power, limit), with slope, limit and deviation of each."""
     t, rows, cols = tables.shape
     found = candidates.copy()
-    tables = np.where(
-        found[:, None, None], tables, 0.0
-    )  # tables with +inf are no candidates: keep them out of the sums
-    base = np.where(found, own[:, 0], 0.0)
-    slope = tables[:, 0, 1] - base
+    if min(rows, cols) > 2:  # a difference costs the same for labels 0 and 1 as for 1 and 2: true of few other tables
+        with np.errstate(invalid="ignore"):
+            found &= np.abs(tables[:, 0, 1] - tables[:, 1, 2]) <= 4.0 * ROUNDING * size
+    slope, limit, away = np.zeros(t), np.zeros(t), np.zeros(t)
+    where = np.flatnonzero(found)
+    if len(where) == 0:
+        return found, slope, limit, away
+    if len(where) < t:
+        tables = tables[where]  # tables with +inf are no candidates: they stay out of the sums
+    base = own[where, 0]
+    step = tables[:, 0, 1] - base
     # the difference is largest in a corner; a truncated one has reached its limit there
     corner = (tables[:, 0, -1] if cols >= rows else tables[:, -1, 0]) - base
     widest = float(max(rows, cols) - 1) ** power
-    found &= slope != 0.0
-    limit = np.full(t, widest)
-    np.divide(corner, slope, out=limit, where=found)
-    found &= limit >= 1.0
-    limit = np.minimum(limit, widest)
-    away = np.zeros(t)
-    where = np.flatnonzero(found)
-    if len(where):
+    top = np.zeros(len(where))
+    np.divide(corner, step, out=top, where=step != 0.0)
+    fits = np.flatnonzero((step != 0.0) & (top >= 1.0))
+    found[:] = False
+    if len(fits):
         gap = np.abs(np.arange(rows)[:, None] - np.arange(cols)).astype(np.float64) ** power
-        model = base[where, None, None] + slope[where, None, None] * np.minimum(gap, limit[where, None, None])
-        away[where] = np.abs(model - tables[where]).reshape(len(where), -1).max(axis=1)
-        found &= away <= ROUNDING * size
+        tables, base, step, top, where = (
+            tables[fits],
+            base[fits],
+            step[fits],
+            np.minimum(top[fits], widest),
+            where[fits],
+        )
+        model = base[:, None, None] + step[:, None, None] * np.minimum(gap, top[:, None, None])
+        slope[where], limit[where] = step, top
+        away[where] = np.abs(model - tables).reshape(len(where), -1).max(axis=1)
+        found[where] = away[where] <= ROUNDING * size[where]
     return found, slope, limit, away
 
 
 def share_tables(piece: Piece, sums: Sums) -> Piece:
     """Keep one copy of equal tables, and of proportional ones with the factor in the weight."""
     used, table = np.unique(piece.table, return_inverse=True)
-    tables = piece.tables[used]
+    tables = piece.tables if len(used) == len(piece.tables) else piece.tables[used]
     table = table.reshape(-1).astype(np.int64)
     if len(tables) > 1:
-        finite = np.where(np.isinf(tables), 0.0, tables)
-        peak = np.abs(finite).argmax(axis=1)
-        scale = finite[np.arange(len(tables)), peak]
-        # hard tables keep their own scale, and so does the zero table
-        scale = np.where((scale == 0.0) | np.isinf(tables).any(axis=1), 1.0, scale)
-        unit = tables / scale[:, None]
-        probe = np.cos(np.arange(1.0, tables.shape[1] + 1.0) * 1.618)
-        code = np.round((np.where(np.isinf(unit), 7.0, unit) * probe).sum(axis=1), 10)
-        _, first, group = np.unique(code, return_index=True, return_inverse=True)
-        group = group.reshape(-1)
-        lead = first[group]  # the table that may stand for this one, up to a factor
-        factor = scale / scale[lead]
-        with np.errstate(invalid="ignore"):
-            away = np.abs(tables - factor[:, None] * tables[lead])
-        away[np.isinf(tables) & np.isinf(tables[lead])] = 0.0
-        worst = np.where(np.isnan(away), np.inf, away).max(axis=1)
-        alike = worst <= ROUNDING * np.abs(finite).max(axis=1)
-        lead = np.where(alike, lead, np.arange(len(tables)))
-        factor = np.where(alike, factor, 1.0)
-        sums.slack += float((np.abs(piece.weights) * np.where(alike, worst, 0.0)[table]).sum())
+        lead, factor, worst = _leads(tables)
+        sums.slack += float((np.abs(piece.weights) * worst[table]).sum())
         kept, place = np.unique(lead, return_inverse=True)
         return Piece(
             piece.kind,
             piece.scopes,
             piece.weights * factor[table],
             place.reshape(-1).astype(np.int64)[table],
-            tables[kept],
+            tables[kept] if len(kept) < len(tables) else tables,
             piece.ints[used][kept] if piece.ints.shape[1] else np.zeros((len(kept), 0), dtype=np.int64),
         )
     return Piece(piece.kind, piece.scopes, piece.weights, table, tables, piece.ints[used])
+
+
+def _leads(tables: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+    """For each table one that stands for it (itself where it is alone), by which factor, and how far that is off."""
+    code, scale = _codes(tables)
+    _, first, group, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    lead, factor, worst = np.arange(len(tables)), np.ones(len(tables)), np.zeros(len(tables))
+    shared = np.flatnonzero(count[group] > 1)  # on photomontages hardly any of a million tables is
+    if len(shared) == 0:
+        return lead, factor, worst
+    other = first[group[shared]]  # the table that may stand for this one, up to a factor
+    ratio = scale[shared] / scale[other]
+    mine, theirs = tables[shared], tables[other]
+    with np.errstate(invalid="ignore"):
+        away = np.abs(mine - ratio[:, None] * theirs)
+    away[np.isinf(mine) & np.isinf(theirs)] = 0.0
+    off = np.where(np.isnan(away), np.inf, away).max(axis=1)
+    alike = off <= ROUNDING * np.abs(np.where(np.isinf(mine), 0.0, mine)).max(axis=1)
+    rows = shared[alike]
+    lead[rows], factor[rows], worst[rows] = other[alike], ratio[alike], off[alike]
+    return lead, factor, worst
+
+
+def _codes(tables: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(t,) numbers that proportional tables have in common, and the scale of each."""
+    hard = np.isinf(tables)
+    with_hard = hard.any(axis=1)
+    finite = np.where(hard, 0.0, tables) if with_hard.any() else tables
+    peak = np.abs(finite).argmax(axis=1)
+    scale = finite[np.arange(len(tables)), peak]
+    # hard tables keep their own scale, and so does the zero table
+    scale = np.where((scale == 0.0) | with_hard, 1.0, scale)
+    unit = tables / scale[:, None]
+    if with_hard.any():
+        unit = np.where(np.isinf(unit), 7.0, unit)
+    unit *= np.cos(np.arange(1.0, tables.shape[1] + 1.0) * 1.618)
+    return np.round(unit.sum(axis=1), 10), scale

@@ -4,7 +4,8 @@
   quantum), else float64 rounded to multiples of a power of two so coarse that sums never round.  A cut is then exact
   and residual capacities need no tolerance.
 * A grid of variables gets a frame of dead nodes and fixed strides (network.py); any other graph gets neighbour lists.
-* The primal-dual moves need tables with theta(a, a) = 0, so a diagonal goes to the unaries of the first variable.
+* The primal-dual moves need tables with theta(a, a) = 0, so a diagonal goes to the unaries of the first variable
+  (tables.py).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -18,11 +19,11 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload
 
-from tightmap.factors.kernels import value
 from tightmap.factors.pairs import DENSE, POTTS, QUADRATIC
 from tightmap.graph.graph import Arrays, Graph
 from tightmap.graph.stencil import distinct_steps
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+from tightmap.graphcut.tables import cut_tables
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import check_time
@@ -94,82 +95,6 @@ def _type_like(d, like):
     if isinstance(like, types.Integer):
         return lambda d, like: like - like + np.int32(d)
     return lambda d, like: like - like + np.float64(d)
-
-
-@compiled
-def _tabulate(g, f, table):
-    """Table of a factor of two variables, without its weight, whatever its kind."""
-    labels = np.zeros(len(g.cards), np.int64)
-    i, j = g.scope[g.scope_start[f]], g.scope[g.scope_start[f] + 1]
-    for a in range(g.cards[i]):
-        for b in range(g.cards[j]):
-            labels[i] = a
-            labels[j] = b
-            table[a * g.cards[j] + b] = value(g, f, labels) / g.weight[f]
-
-
-@lean
-def _move_diagonals(g, diagonal_of, diagonals, unary):
-    for e in range(len(g.kind)):
-        d = diagonal_of[e]
-        if d >= 0:
-            i, j = g.scope[2 * e], g.scope[2 * e + 1]
-            for a in range(min(g.cards[i], g.cards[j])):
-                unary[g.offset[i] + a] += g.weight[e] * diagonals[d + a]
-
-
-def _tables(g: Arrays, context: Context | None) -> tuple[npt.NDArray[Any], ...]:
-    """kind, base, tables, unaries, diagonal_of, diagonals: every factor Potts, truncated, or dense with 0 diagonal."""
-    kind = g.kind.copy()
-    base = np.zeros(len(kind), np.int64)
-    base[:] = g.param
-    chunks: list[npt.NDArray[Any]] = [g.params]
-    size = len(g.params)
-    unary = g.unary
-    which = np.full(len(kind), -1, np.int64)
-    moved = np.zeros(0)
-    other = (kind < POTTS) | (kind > QUADRATIC)
-    if other.any():
-        edges = g.scope.reshape(-1, 2)
-        rows = np.flatnonzero(other)
-        key = np.stack([kind[rows], g.param[rows], g.iparam[rows], *g.cards[edges[rows]].T], axis=1).astype(np.int64)
-        distinct, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        starts = np.zeros(len(distinct), np.int64)
-        diagonal_start = np.full(len(distinct), -1, np.int64)
-        diagonals: list[npt.NDArray[Any]] = []
-        at = 0
-        for t, f in enumerate(rows[first]):
-            check_time(context)
-            a, b = (int(v) for v in g.cards[edges[f]])
-            if kind[f] == DENSE:
-                table = g.params[g.param[f] : g.param[f] + a * b].reshape(a, b)
-                starts[t] = g.param[f]
-            else:
-                table = np.empty((a, b))
-                _tabulate(g, f, table.reshape(-1))
-                starts[t] = -1
-            diagonal = np.diagonal(table)
-            if diagonal.any():
-                table = table.copy()
-                k = len(diagonal)
-                table[:k] -= diagonal[:, None]
-                diagonal_start[t] = at
-                diagonals.append(diagonal.copy())
-                at += k
-                starts[t] = -1
-            if starts[t] < 0:
-                starts[t] = size
-                chunks.append(table.ravel())
-                size += a * b
-        inverse = inverse.ravel()
-        base[rows] = starts[inverse]
-        kind[rows] = DENSE
-        if diagonals:
-            moved = np.concatenate(diagonals)
-            which[rows] = diagonal_start[inverse]
-            unary = unary.copy()
-            _move_diagonals(g, which, moved, unary)
-    return kind, base, np.concatenate(chunks), unary, which, moved
 
 
 @lean
@@ -263,7 +188,7 @@ def pair_model(graph: Graph, integers: bool = True, context: Context | None = No
     TimeUp when the time limit of the context passes before they are ready.
     """
     g = graph.arrays
-    kind, base, tables, unary, diagonal_of, diagonals = _tables(g, context)
+    kind, base, tables, unary, diagonal_of, diagonals = cut_tables(g, context)
     check_time(context)
     layout = _grid_layout(graph)
     used_tables = tables if len(kind) else np.zeros(1)

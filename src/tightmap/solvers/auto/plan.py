@@ -5,6 +5,7 @@ binary variables, pairwise           qpbo        exact when the model is submodu
 the same, dense                      sdp         the semidefinite bound, and branch and bound with it
 pairwise                             trws        the bound, and often the proof; exact on forests
 Potts and other label differences    expansion   good on images, best from where trws has got to
+tables that are nearly metrics       expansion   the same
 higher order                         srmp        the same for any order
 sparse pairs, many labels in all     combilp     when trws rises no more: exact search on the cores that it leaves
 tables not too large                 exact       branch and bound, which often ends with the proof
@@ -25,6 +26,7 @@ import numpy as np
 
 from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
+from tightmap.solvers.auto.triangles import met_triangles
 from tightmap.solvers.exact.network import narrow
 
 # How large a model may be for a method to take part; "labels" are those of all variables together.
@@ -42,6 +44,8 @@ FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
 ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
+TRIANGLES = 0.75  # part of the triangles of labels that hold, for cuts: between chance, 0.5, and metrics, 1
+STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which on single changes are of little use
 DENSE = 4  # a graph with more factors per variable than this is dense
 ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
@@ -59,7 +63,21 @@ class Phase:
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
     early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
+    whole: bool = False  # its first turn does not end before its first iteration does
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
+
+
+def forbidden(graph: Graph) -> float:
+    """The part of its entries that a table with hard constraints forbids, on average over these tables."""
+    g = graph.arrays
+    if graph.params_hard is None:
+        return 0.0
+    factors = np.flatnonzero(g.kind == Kind.DENSE)
+    sizes = np.multiply.reduceat(g.cards[g.scope].astype(np.int64), g.scope_start[:-1])[factors]
+    before = np.concatenate(([0], np.cumsum(graph.params_hard)))
+    share = (before[g.param[factors] + sizes] - before[g.param[factors]]) / sizes
+    share = share[share > 0.0]
+    return float(share.mean()) if len(share) else 1.0  # lists of exceptions: equalities and the like
 
 
 def plan(graph: Graph) -> list[Phase]:
@@ -69,6 +87,7 @@ def plan(graph: Graph) -> list[Phase]:
     dense = graph.m > DENSE * graph.n
     labels = len(g.unary)
     differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
+    cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
@@ -78,10 +97,13 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 12.0 if graph.n <= TREE else 4.0
         phases.append(Phase("sdp", "binary and dense: the semidefinite bound", weight, max_iterations=rounds))
     if pairwise:
-        pair = [Phase("trws", "the bound", 4.0 if differences else 1.0, max_iterations=1000)]
-        if differences and graph.max_labels > 2:
-            moves = Phase("expansion", "differences of labels with non-negative weights", 4.0, again=True)
-            pair.insert(1 if labels > LARGE else 0, moves)  # where it runs only once, from where trws has got to
+        pair = [Phase("trws", "the bound", 4.0 if cuts else 1.0, max_iterations=1000)]
+        if cuts and graph.max_labels > 2:
+            why = "differences of labels with non-negative weights" if differences else "tables that are nearly metrics"
+            moves = Phase("expansion", why, 4.0, again=True, whole=not differences)
+            # venus in 3 s on one thread: trws 3.07 million, expansion 11.3, whose first moves are its longest;
+            # on a photomontage an iteration of trws takes longer than a move and brings little
+            pair.insert(1 if differences and labels > ANNEAL else 0, moves)
         phases += pair
         # alone it proves ring N8 and tsukuba in 4 to 6 s on one thread
         if not dense and CORES <= labels <= LARGE:
@@ -109,15 +131,16 @@ def plan(graph: Graph) -> list[Phase]:
         follows = "trws" if pairwise else "srmp"
         phases.append(Phase("mplp-c", "clusters tighten the bound", 1.0, {"updates": "srmp"}, follows=follows))
     search = []
-    # Single changes get nowhere between hard constraints of a sparse graph: pedigree40 in 6 s, annealing 417, lns 301
-    stiff = graph.hard > 0.0 and not dense and not differences
+    # Single changes get nowhere between tight constraints of a sparse graph: pedigree40 in 6 s, annealing 417, lns 301;
+    # they do between loose ones: random tables with 15 % forbidden in 3 s, lns 11738, annealing 11193
+    stiff = not dense and not cuts and forbidden(graph) >= STIFF
     if labels <= LARGE:
-        weight = 1.0 if dense or differences or (not pairwise and labels > ANNEAL) else 4.0
+        weight = 1.0 if dense or cuts or (not pairwise and labels > ANNEAL) else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}, early=stiff))
     flips = pairwise and graph.max_labels == 2 and not differences and labels <= TABU
     if labels <= ANNEAL:
-        weight, why = 1.0 if differences or flips or stiff else 4.0, "small enough for single changes"
-        early = not differences and not flips and not stiff
+        weight, why = 1.0 if cuts or flips or stiff else 4.0, "small enough for single changes"
+        early = not cuts and not flips and not stiff
         search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= TABU:
         weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"

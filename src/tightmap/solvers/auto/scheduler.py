@@ -16,8 +16,10 @@ So half of the time goes to those who lower the energy now, half to those who ra
 best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
 for the others.  Credit is earned at the weight of the day and spent at its full price, so a change of the weights acts
 on what follows only.  No weight is below FLOOR of its plan, so no method is ever given up; and whatever the weights
-are, every method has had a turn when PROBES of the limit is over.  Methods that follow another one wait until that
-one's bound has stopped rising.
+are, every method has had a turn when PROBES of the limit is over, unless first turns are long, as on a large model with
+a short limit: where the median of those so far is above LONG of the limit, a method must have earned DEAR times that,
+or a quarter of the limit, before it has its own, and begins in the first half of the limit or not at all while others
+have work.  Methods that follow another one wait until that one's bound has stopped rising.
 
 This file knows nothing of models and solvers: the tests play whole runs with scripted methods.
 """
@@ -25,6 +27,7 @@ This file knows nothing of models and solvers: the tests play whole runs with sc
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +36,8 @@ from typing import NamedTuple
 TURN = 0.02  # length of a turn, as a part of the time limit
 SHORT = 16  # the first turn of a method is so many times shorter, the next ones twice as long each
 PROBES = 0.1  # part of the time limit within which every method has its first turn
+LONG = 0.05  # part of the time limit: where first turns take longer, not everybody can be heard
+DEAR = 4.0  # what a method has to earn then, in first turns of the others: cuts take longer to start than messages
 WINDOW = 0.3  # part of the time limit: what happened longer ago is no merit
 HANDICAP = 0.001  # each place in the plan starts so much of the time limit behind the one before it
 CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
@@ -64,6 +69,7 @@ class Share:
     weight: float = 1.0
     credit: float = 0.0  # seconds
     seconds: float = 0.0
+    first: float = 0.0  # seconds of its first turn
     judged: float = 0.0  # seconds when it was last judged
     energy: float = math.inf  # the best energy of all when its turn, or what it is in the middle of, began
     bound: float = -math.inf  # its own best bound
@@ -92,6 +98,11 @@ class Scheduler:
         rising = [r.name for r in ready if r.raising >= 0.5 or r.seconds == 0.0]
         ready = [r for r in ready if r.follows not in rising] or ready
         self._ready = ready
+        heard = [r.first for r in self.shares if r.first > 0.0]
+        usual = statistics.median_low(heard) if heard else 0.0
+        if usual > LONG * self.limit:
+            earned = math.inf if elapsed > self.limit / 2.0 else min(DEAR * usual, self.limit / 4.0)
+            ready = [r for r in ready if r.seconds > 0.0 or r.credit >= earned] or ready
         if not self.begun:
             self.begun = True
             mine = [r for r in ready if (r.early if first is None else first(r))]
@@ -128,6 +139,7 @@ class Scheduler:
         A turn that ends in the middle of something (``pending``) without a result does not count yet.
         """
         share.made += 1
+        share.first = share.first or share.seconds
         seconds = max(share.seconds - share.judged, 1e-9)
         fell = share.energy - energy
         gap = share.energy - share.before

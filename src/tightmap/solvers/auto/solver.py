@@ -9,12 +9,13 @@ they are run.
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
 With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
-if that is longer.  The very first turn is for a search where there are no cuts, because the others do well to start
-from its labelling.  Before that, where no feasible labelling is known, one is looked for with the hard constraints
-alone, or the proof that there is none; should that take a quarter of the time, the first turn is for the exact search,
-which goes on with it.  A method that can goes on from the best labelling of all.  Models so large that the states of
-several methods should not be in memory together run one method after the other, each for its share.  While helper
-processes compile kernels (runtime/background.py), methods whose kernels are ready have their turns first.
+if that is longer.  The very first turn is for cuts, which have it until they have been through all labels once, or else
+for a search, because the others do well to start from its labelling.  Before that, where no feasible labelling is
+known, one is looked for with the hard constraints alone, or the proof that there is none; should that take a quarter of
+the time, the first turn is for the exact search, which goes on with it.  A method that can goes on from the best
+labelling of all.  Models so large that the states of several methods should not be in memory together run one method
+after the other, each for its share.  While helper processes compile kernels (runtime/background.py), methods
+whose kernels are ready have their turns first.
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -44,6 +45,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
 FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
+FIRST = 0.5  # part of the time limit that the first turn of cuts may take
 FAILURES = 20_000  # so many failures of it are enough as well
 
 
@@ -176,14 +178,16 @@ class Auto(Solver):
                 incumbent=None,
                 shared=lambda: state.context.iterations_left(state.iterations),
             )
-            best = None if state.init.relaxed is not None and state.best_energy >= state.first else state.best
+            # cuts choose their own start, or two, as long as there is nothing but what the run began with
+            given = state.init.relaxed is not None or (phase.whole and state.init.labels is None)
+            best = None if given and state.best_energy >= state.first else state.best
             relaxed = state.init.relaxed if best is None else None
             for other in state.runners:
                 if other.phase.method == phase.follows and other.solver is not None:
                     self._end(state, other)
                     state.turn = runner
-            given = state.states.get(phase.method) or state.states.get(phase.follows)
-            init = Init(labels=best, relaxed=relaxed, state=given)
+            kept = state.states.get(phase.method) or state.states.get(phase.follows)
+            init = Init(labels=best, relaxed=relaxed, state=kept)
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             state.scheduler.used(runner.share, clock.now() - begin)
@@ -240,12 +244,17 @@ class Auto(Solver):
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
         if progress.done or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
-        elif now >= state.until:
+        elif now >= state.until and not self._still_in_first(state, runner):
             if len(state.graph.arrays.unary) > LARGE:
                 self._end(state, runner)
             else:
                 self._judge(state, runner, progress.pending)
         return Progress(done=all(r.done for r in state.runners), iterations=progress.iterations)
+
+    def _still_in_first(self, state: State, runner: Runner) -> bool:
+        """Is it in the middle of the iteration that its first turn lasts for?"""
+        fresh = runner.phase.whole and runner.share.made == 0 and runner.iterations == 0
+        return fresh and runner.share.seconds < FIRST * state.limit
 
     def _judge(self, state: State, runner: Runner, pending: bool = False) -> None:
         """The end of a turn."""
