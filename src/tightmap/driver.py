@@ -319,6 +319,8 @@ class _Run:
                     status = Status.INFEASIBLE
                 elif progress.done:
                     status = Status.CONVERGED
+                elif progress.late:
+                    status = Status.TIME_LIMIT
                 elif stop:
                     status = Status.INTERRUPTED
                 else:
