@@ -66,7 +66,8 @@ def _every(count: int) -> slice:
 
 def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
-    begins, counts = offset[:-1][rows], np.diff(offset)[rows]
+    begins = offset[:-1][rows]
+    counts = offset[1:][rows] - begins
     out = [np.zeros(0)]
     largest = 0.0
     for labels in np.unique(counts):

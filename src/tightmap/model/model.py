@@ -52,6 +52,18 @@ def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
     return sum(map(abs, step)), [abs(v) for v in step], [-v for v in step]
 
 
+def neighbourhoods(dimensions: int) -> dict[int, int]:
+    """How many coordinates may change at once, by the number of neighbours that this makes."""
+    d = dimensions
+    return {sum(math.comb(d, j) * 2**j for j in range(1, k + 1)): k for k in range(1, d + 1)}
+
+
+def grid_steps(dimensions: int, reach: int) -> list[tuple[int, ...]]:
+    """From the first to the second end of the edges of a grid, in the order in which ``Model.edges`` lists them."""
+    steps = sorted(product((-1, 0, 1), repeat=dimensions), key=_axes_first)
+    return [s for s in steps if 0 < np.count_nonzero(s) <= reach and s > (0,) * dimensions]
+
+
 class Model:
     """A discrete Markov random field: minimise the sum of the costs of all factors.
 
@@ -176,19 +188,17 @@ class Model:
         shape = self.shape
         if shape is None:
             raise ModelError("edges: the model was not made by Model.grid, list the edges yourself")
-        # how many coordinates may change at once, by the number of neighbours that this makes
-        reach = {sum(math.comb(len(shape), j) * 2**j for j in range(1, k + 1)): k for k in range(1, len(shape) + 1)}
+        reach = neighbourhoods(len(shape))
         wanted = 2 * len(shape) if neighbours is None else neighbours
         if wanted not in reach:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
         index = np.arange(self.num_variables).reshape(shape)
         pairs = []
-        for step in sorted(product((-1, 0, 1), repeat=len(shape)), key=_axes_first):
-            if 0 < np.count_nonzero(step) <= reach[wanted] and step > (0,) * len(shape):
-                tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
-                heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
-                pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
+        for step in grid_steps(len(shape), reach[wanted]):
+            tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
+            heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
+            pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
         return np.concatenate(pairs)
 
     def __getstate__(self) -> dict[str, Any]:

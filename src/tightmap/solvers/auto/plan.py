@@ -20,9 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.exact.network import narrow
 
@@ -64,11 +62,10 @@ class Phase:
 
 def plan(graph: Graph) -> list[Phase]:
     """The phases for a model, by its structure alone."""
-    g = graph.arrays
     pairwise = graph.order <= 2
     dense = graph.m > DENSE * graph.n
-    labels = len(g.unary)
-    differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
+    labels = len(graph.unary)
+    differences = graph.differences
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))

@@ -116,7 +116,7 @@ class Auto(Solver):
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
-        labels = len(graph.arrays.unary)
+        labels = len(graph.unary)
         if labels > LARGE and np.isfinite(limit):
             state.course = Course(labels, limit)
         if graph.hard > 0.0 and not incumbent.feasible:

@@ -106,7 +106,7 @@ class GridMessages(Engine[Passes, FloatArray]):
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
         self.graph = graph
         # the smallest unary of every pixel is zero: whatever the costs are counted from, float32 sees the differences
-        unary = graph.arrays.unary.reshape(graph.n, -1)
+        unary = graph.unary.reshape(graph.n, -1)
         lowest = unary.min(axis=1, keepdims=True)
         self.shift = math.fsum(lowest[:, 0])
         self.grid: Strips = build_strips(stencil, unary - lowest, dtype)
@@ -143,7 +143,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         grid = self.grid
         sums = np.zeros((grid.strips, 2))
         rows = np.zeros((self.crew.threads + 1, (grid.steps + LANES - 1) * grid.labels))
-        self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
+        self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
         low, size = math.fsum(sums[:, 0]), math.fsum(sums[:, 1])
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = 64.0 + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
@@ -202,7 +202,7 @@ def grid_stencil(graph: Graph) -> Stencil | None:
     if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= {(0, 1), (1, 0)}:
         return None
     height, width = stencil.height, stencil.width
-    if width == 1 or graph.arrays.weight.min() < 0.0 or stencil.profile.max() <= 0.0:
+    if width == 1 or stencil.weights.min() < 0.0 or stencil.profile.max() <= 0.0:
         return None
     if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
         return None
