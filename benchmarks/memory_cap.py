@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 TILE = 128
-OPTIONS = {"weights": 0.3, "tile": TILE, "growth": 1.02, "rounds": 3}
+OPTIONS = {"weights": 0.3, "tile": TILE, "growth": 1.1, "rounds": 1}
 
 
 def size_of(side: int, labels: int) -> int:

@@ -93,7 +93,8 @@ class Bulk:
             return None
         cells = values[starts + arity + 3 + np.arange(number * (arity + 1))].reshape(len(starts), number, arity + 1)
         labels, costs = cells[..., :-1], cells[..., -1]
-        if not ((labels >= 0) & (labels < cards[:, None]) & (labels == np.floor(labels))).all() or not (costs >= 0).all():
+        good = (labels >= 0) & (labels < cards[:, None]) & (labels == np.floor(labels))
+        if not good.all() or not (costs >= 0).all():
             return None
         default = self.convert(values[starts[:, 0] + arity + 1].copy())
         costs = self.convert(costs.copy())
