@@ -91,7 +91,7 @@ def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_ou
         profile = (difference > 0).astype(np.float64)
     unary = model.flat_unaries()
     weights: FloatArray = block.weights
-    constant = bool((weights == weights[0]).all())
+    constant = weights.strides[0] == 0 or bool((weights == weights[0]).all())
     weight = weights[:1].copy() if constant else weights.copy()
     tables = np.zeros((1, 0)) if block.kind == Kind.POTTS else np.array([[limit]])
     none = np.zeros((1, 0), dtype=np.int64)

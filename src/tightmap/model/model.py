@@ -52,6 +52,11 @@ def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
     return sum(map(abs, step)), [abs(v) for v in step], [-v for v in step]
 
 
+def _nothing(count: int) -> IntArray:
+    """-1 for so many variables, without an array of them (read-only)."""
+    return np.broadcast_to(np.int64(-1), count)
+
+
 def neighbourhoods(dimensions: int) -> dict[int, int]:
     """How many coordinates may change at once, by the number of neighbours that this makes."""
     d = dimensions
@@ -94,7 +99,7 @@ class Model:
         self.grid_shape: tuple[int, int] | None = None  # of two dimensions, for the engines and files of images
         self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
         self.blocks: list[Block] = []
-        self.clamped: IntArray = np.full(len(cards), -1, dtype=np.int64)
+        self.clamped: IntArray = _nothing(len(cards))
         self._unaries: FloatArray | None = None  # flat; None while all are zero
         self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
         self._graph: Graph | None = None
@@ -215,7 +220,7 @@ class Model:
         cards = self.cardinalities
         self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
         if "clamped" not in state:
-            self.clamped = np.full(len(cards), -1, dtype=np.int64)
+            self.clamped = _nothing(len(cards))
 
     # ------------------------------------------------------------------ building
 
