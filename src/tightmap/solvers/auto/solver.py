@@ -203,8 +203,9 @@ class Auto(Solver):
         if state.problem is not None:
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
-        if runner is None:
-            return Progress(done=True, iterations=0)
+        if runner is None:  # all have ended, or on a large model there is no time for the start of another one
+            late = state.course is not None and not all(r.done for r in state.runners)
+            return Progress(done=not late, late=late, iterations=0)
         assert runner.solver is not None
         begin = clock.now()
         progress = runner.solver.step(runner.inner)
