@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,6 +109,25 @@ def test_what_is_not_such_an_image() -> None:
     model.add_truncated_linear(model.edges(), 1.0, np.linspace(1.0, 2.0, len(model.edges())))
     assert lattice_graph(model, least=0) is None
     assert lattice_graph(tm.Model.grid(5, 6, 3), least=0) is None
+
+
+def test_changed_arrays_are_what_counts() -> None:
+    lattice, graph = both(image("linear", (5, 6), 3, 8, True, 0))
+    labels = np.random.default_rng(0).integers(0, 3, graph.n)
+    twice = lattice.arrays._replace(unary=2.0 * lattice.arrays.unary)
+    changed, expected = replace(lattice, arrays=twice), replace(graph, arrays=twice)
+    assert changed.lattice is None and np.array_equal(changed.unary, twice.unary)
+    assert energy(changed, labels) == energy(expected, labels)
+    assert np.array_equal(local_minimum(changed, labels), local_minimum(expected, labels))
+
+
+def test_pickles_and_copies() -> None:
+    lattice, graph = both(image("potts", (5, 6), 3, 4, False, 0))
+    labels = np.random.default_rng(0).integers(0, 3, graph.n)
+    for other in (pickle.loads(pickle.dumps(lattice)), copy.copy(lattice)):
+        assert energy(other, labels) == energy(graph, labels)
+        assert np.array_equal(other.arrays.scope, graph.arrays.scope)
+        assert (other.n, other.m, other.typical) == (graph.n, graph.m, graph.typical)
 
 
 def test_costs_that_are_added_later_change_nothing() -> None:

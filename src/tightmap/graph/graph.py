@@ -115,9 +115,18 @@ class Graph:
     lattice: Lattice | None = None  # then ``arrays``, ``variables`` and ``fixed`` may be LATER
 
     def __post_init__(self) -> None:
+        if self.lattice is not None and self.__dict__["arrays"] is not LATER:
+            self.__dict__["lattice"] = None  # arrays that somebody has changed (dataclasses.replace) are what counts
         for name in ("arrays", "variables", "fixed"):
             if self.__dict__[name] is LATER:
                 del self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: with all arrays, a lattice knows them by the model it came from."""
+        if self.lattice is None:
+            return self.__dict__
+        made = {"arrays": self.arrays, "variables": self.variables, "fixed": self.fixed, "lattice": None}
+        return self.__dict__ | made
 
     def __getattr__(self, name: str) -> Any:
         """Only for what is not there yet."""
