@@ -13,7 +13,7 @@ import tightmap as tm
 from tightmap.canonical import build
 from tightmap.canonical.build import canonical_form, lattice_graph
 from tightmap.canonical.units import choose_unit
-from tightmap.energy.energies import energy, labelling_size, unary_argmin
+from tightmap.energy.energies import energy, labelling_size, minima_size, unary_argmin
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import find_stencil
 from tightmap.moves.coordinate_descent import descend_within, local_minimum
@@ -67,6 +67,7 @@ def test_the_same_as_with_a_list_of_edges(kind: str, listed: bool, shape: tuple[
                 assert np.array_equal(local_minimum(lattice, labels_of), local_minimum(graph, labels_of))
                 assert np.array_equal(lattice.lift(labels_of), graph.lift(labels_of))
                 assert np.array_equal(lattice.restrict(labels_of), graph.restrict(labels_of))
+            assert np.isclose(minima_size(lattice), minima_size(graph), rtol=1e-13)
             one, other = find_stencil(lattice), find_stencil(graph)
             assert one is not None and other is not None
             for name in ("height", "width", "labels", "kind", "displacements", "weights", "profile"):

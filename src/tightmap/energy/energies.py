@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT, Certified, certify
-from tightmap.energy.on_lattice import lattice_argmin, lattice_energy, lattice_size
+from tightmap.energy.on_lattice import lattice_argmin, lattice_energy, lattice_minima, lattice_size
 from tightmap.factors.kernels import contract, load_unary, minimum, value, workspace
 from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray
@@ -281,4 +281,6 @@ def _minima_size(g, scratch):
 
 def minima_size(graph: Graph) -> float:
     """Sum of the absolute values of the smallest entries of all tables."""
+    if graph.lattice is not None:
+        return lattice_minima(graph.lattice.pixels, graph.m)
     return float(_minima_size(graph.arrays, workspace(graph.arrays)))

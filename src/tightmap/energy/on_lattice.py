@@ -57,6 +57,13 @@ def lattice_size(pixels: Pixels, labels: npt.NDArray[np.integer]) -> float:
     return _sum(pixels, labels, True)
 
 
+def lattice_minima(pixels: Pixels, edges: int) -> float:
+    """Sum of the absolute values of the smallest entries of all unaries and of the tables of so many edges."""
+    low = np.abs(pixels.unary.reshape(-1, pixels.labels).min(axis=1)).sum()
+    each = np.abs(np.minimum(pixels.weight, 0.0)).sum() * pixels.profile.max()
+    return float(low + each * (1 if pixels.listed else edges))
+
+
 @compiled
 def _cheapest(first, last, g, labels):
     S = g.labels

@@ -237,4 +237,6 @@ class Graph:
 
     @property
     def nbytes(self) -> int:
+        if "arrays" not in self.__dict__ and self.lattice is not None:
+            return self.lattice.pixels.unary.nbytes + self.lattice.pixels.weight.nbytes
         return sum(int(a.nbytes) for a in self.arrays)
