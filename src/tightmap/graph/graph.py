@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,19 +128,21 @@ class Graph:
         made = {"arrays": self.arrays, "variables": self.variables, "fixed": self.fixed, "lattice": None}
         return self.__dict__ | made
 
-    def __getattr__(self, name: str) -> Any:
-        """Only for what is not there yet."""
-        lattice = self.__dict__.get("lattice")
-        if lattice is None or name not in ("arrays", "variables", "fixed"):
-            raise AttributeError(f"a Graph has no {name!r}")
-        if name == "arrays":
-            value = lattice.write_out()
-        elif name == "variables":
-            value = np.arange(lattice.n)
-        else:
-            value = np.full(lattice.n, -1, dtype=np.int64)
-        self.__dict__[name] = value
-        return value
+    if not TYPE_CHECKING:  # for type checkers these are plain attributes, and others are none
+
+        def __getattr__(self, name: str) -> Any:
+            """Only for what is not there yet."""
+            lattice = self.__dict__.get("lattice")
+            if lattice is None or name not in ("arrays", "variables", "fixed"):
+                raise AttributeError(f"a Graph has no {name!r}")
+            if name == "arrays":
+                value = lattice.write_out()
+            elif name == "variables":
+                value = np.arange(lattice.n)
+            else:
+                value = np.full(lattice.n, -1, dtype=np.int64)
+            self.__dict__[name] = value
+            return value
 
     @property
     def n(self) -> int:
