@@ -18,6 +18,8 @@ from tightmap.solvers.base import Init
 def test_a_start_has_to_fit_into_half_of_what_is_left() -> None:
     course = Course(labels=10_000_000, limit=10.0)
     cost = plan.STARTS["expansion"] * 10.0
+    assert course.fits("expansion", cost / large.ALONE + 0.01) and not course.fits("expansion", cost)
+    course.started("trws", 0.001)
     assert course.start("expansion") == pytest.approx(cost)
     assert course.fits("expansion", 2.0 * cost + 0.01) and not course.fits("expansion", 2.0 * cost - 0.01)
     assert not course.fits("expansion", 0.0) and course.fits("expansion", math.inf)
@@ -45,7 +47,7 @@ def test_who_closes_the_gap_goes_on() -> None:
 
 def test_the_last_step_leaves_time_for_the_end() -> None:
     course = Course(labels=10_000_000, limit=10.0)
-    assert course.last(step=1.0, left=0.9) and not course.last(step=1.0, left=1.1)
+    assert course.last(step=2.0, left=0.9) and not course.last(step=2.0, left=1.1)
 
 
 def noise(side: int = 24, labels: int = 4) -> tm.Model:

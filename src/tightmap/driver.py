@@ -34,7 +34,7 @@ from tightmap.solvers.base import Init, Progress, Solver
 
 logger = logging.getLogger("tightmap")
 
-FIRST_PART = 0.1  # of a time limit, that the first descent may take
+FIRST_PART = 0.05  # of a time limit, that the first descent may take
 FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
 
