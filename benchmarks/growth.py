@@ -3,7 +3,8 @@
     python benchmarks/growth.py [--large] [--sizes 10000 100000] [--labels 5] [--threads 1] [--plot growth.svg]
 
 Every figure is from a process of its own.  ``model`` builds the grid, ``graph`` is its canonical form; of a method,
-``start`` is the time until the first step, ``iteration`` the mean of those after the first, and bytes are what the
+``iteration`` is the difference of two runs, one three times as long, divided by the iterations that it has more, and
+``start`` what the shorter one takes beside its iterations (of expansion, a whole run of one sweep).  Bytes are what the
 process grew by at its largest, model included, beyond 8 bytes per unary cost.  An exponent e is fitted to
 seconds = c n^e from 10^5 nodes on (below that, what does not depend on the model counts as well).
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import subprocess
 import sys
 import time
@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-METHODS = {"trws": 12, "admm": 30, "expansion": 1}
+METHODS = {"trws": 5, "admm": 20, "expansion": 1}  # iterations of the shorter run
 STAGES = ("model", "graph", *METHODS)
+VISIBLE = 900_000  # nodes: smaller models fit into memory that the process had before
 SIZES = (10_000, 31_684, 100_000, 316_000, 1_000_000)
 
 
@@ -44,9 +45,10 @@ def grid(side: int, labels: int) -> Any:
     return model, time.perf_counter() - begin
 
 
-def peak() -> int:
-    """Bytes that this process had at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def memory(name: str) -> int:
+    """Bytes of this process: VmRSS are those now, VmHWM the most there were."""
+    with open("/proc/self/status") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(name))
 
 
 def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, float]:
@@ -54,15 +56,12 @@ def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, floa
     import tightmap as tm
 
     side = math.isqrt(nodes)
-    steps: list[float] = []
 
-    def run(model: Any, count: int) -> None:
+    def run(model: Any, count: int) -> float:
         options: dict[str, Any] = {"multiscale": False, "growth": 1.001} if stage == "admm" else {}
-        steps.clear()
-        tm.solve(
-            model, stage, max_iterations=count, threads=threads, keep_state=False,
-            callback=lambda info: steps.append(time.perf_counter()), **options,
-        )  # fmt: skip
+        begin = time.perf_counter()
+        tm.solve(model, stage, max_iterations=count, threads=threads, keep_state=False, **options)
+        return time.perf_counter() - begin
 
     for size in (40, 520):  # kernels are read; the larger one has no list of edges
         model, _ = grid(size, labels)
@@ -70,7 +69,8 @@ def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, floa
         if stage in METHODS:
             run(model, 2)
     del model
-    before = peak()
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the most there were is counted from here
     model, built = grid(side, labels)
     n = side * side
     out = {"nodes": float(n), "start": built}
@@ -79,18 +79,17 @@ def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, floa
         model.graph()
         out["start"] = time.perf_counter() - begin
     if stage in METHODS:
-        begin = time.perf_counter()
-        run(model, METHODS[stage])
-        out["start"] = steps[0] - begin
-        out["iteration"] = (steps[-1] - steps[0]) / max(METHODS[stage] - 1, 1) if len(steps) > 1 else steps[0] - begin
-        if METHODS[stage] == 1:  # a sweep of several steps
-            out["iteration"] = steps[-1] - begin
-    out["bytes"] = max(0.0, peak() - before) / n - 8.0 * labels
+        count = METHODS[stage]
+        out["start"] = run(model, count)
+        if count > 1:
+            out["iteration"] = max(run(model, 3 * count) - out["start"], 1e-9) / (2 * count)
+            out["start"] -= count * out["iteration"]
+    out["bytes"] = (memory("VmHWM") - before) / n - 8.0 * labels
     return out
 
 
 def exponent(rows: list[dict[str, float]], column: str) -> float:
-    some = [r for r in rows if r["nodes"] >= 9e4 and column in r]
+    some = [r for r in rows if r["nodes"] >= 9e4 and r.get(column, 0.0) > 0.0]
     if len(some) < 2:
         return math.nan
     return float(np.polyfit(np.log([r["nodes"] for r in some]), np.log([r[column] for r in some]), 1)[0])
@@ -104,10 +103,11 @@ def draw(found: dict[str, list[dict[str, float]]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
     for stage, rows in found.items():
-        column = "iteration" if stage in METHODS else "start"
+        column = "iteration" if "iteration" in rows[0] else "start"
         nodes = [r["nodes"] for r in rows]
         axes[0].loglog(nodes, [1e9 * r[column] / r["nodes"] for r in rows], "o-", label=stage)
-        axes[1].semilogx(nodes, [r["bytes"] for r in rows], "o-", label=stage)
+        some = [r for r in rows if r["nodes"] >= VISIBLE]
+        axes[1].semilogx([r["nodes"] for r in some], [r["bytes"] for r in some], "o-", label=stage)
     axes[0].set(xlabel="nodes", ylabel="ns per node (methods: per iteration)")
     axes[1].set(xlabel="nodes", ylabel="bytes per node beyond the unaries", ylim=(0, None))
     axes[0].legend()
@@ -144,10 +144,11 @@ def main() -> None:
             found.setdefault(stage, []).append(row)
             n = row["nodes"]
             each = f"{1e9 * row['iteration'] / n:.0f}" if "iteration" in row else ""
-            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {row['bytes']:.0f} |", flush=True)
+            size = f"{row['bytes']:.0f}" if n >= VISIBLE else ""
+            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} |", flush=True)
     print()
     for stage, rows in found.items():
-        columns = ["start", *(["iteration"] if stage in METHODS else [])]
+        columns = ["start", *(["iteration"] if "iteration" in rows[0] else [])]
         print(f"{stage}: " + ", ".join(f"{c} n^{exponent(rows, c):.2f}" for c in columns))
     if options.plot:
         draw(found, options.plot)
