@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import signal
+import struct
 import sys
 import types
 from dataclasses import replace
@@ -17,7 +19,7 @@ import tightmap as tm
 from command_line import tightmap
 from naive import brute_force, local_polytope
 from tightmap.solvers.admm.schedule import Cycle
-from tightmap.solvers.admm.tiles import labelling
+from tightmap.solvers.admm.tiles import engines, labelling
 from tightmap.solvers.admm.tiles.programme import Plan, Run
 from tightmap.solvers.admm.tiles.ray_engine import RayEngine
 from tightmap.solvers.admm.tiles.rows import GridRows, InMemory, source_of
@@ -191,6 +193,54 @@ def test_run_goes_on_from_its_checkpoint(tmp_path):
             Run(grid_rows(35, 13, 3, 2, by_edge=True), plan)
         with pytest.raises(tm.OptionError, match="another model"):
             Run(replace(rows, unary=source_of(costs(35, 13, 3, seed=9))), plan)
+
+
+def test_workers_killed_while_they_start_or_answer_change_nothing(monkeypatch):
+    rows = grid_rows(35, 13, 3, 2)
+    plan = Plan(engine="inline", cycles=FAST[:1], bound_rounds=5)
+    position, labels = finished(rows, plan)
+    starts = itertools.count()
+    start = engines._Hand.start
+
+    def killed_at_once(hand):
+        start(hand)
+        if next(starts) in (0, 2, 3):  # the first worker, its successor, and one of the second worker
+            os.kill(hand.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(engines._Hand, "start", killed_at_once)
+    receive, cut = engines._Hand.receive, itertools.count()
+
+    def half_an_answer(hand):
+        if next(cut) != 5:
+            return receive(hand)
+        hand.process.kill()
+        mine, theirs = multiprocessing.Pipe()
+        theirs._send(struct.pack("!i", 1000) + b"half")  # a message of 1000 bytes that ends after four
+        theirs.close()
+        hand.pipe.close()
+        hand.pipe = mine
+        return receive(hand)
+
+    monkeypatch.setattr(engines._Hand, "receive", half_an_answer)
+    other, same = finished(rows, replace(plan, workers=2, engine="processes"))
+    assert next(starts) >= 5 and next(cut) > 6
+    assert (labels == same).all() and other == position
+
+
+def test_a_limit_in_the_middle_of_a_cycle_is_no_loss(tmp_path):
+    rows = grid_rows(35, 13, 3, 2)
+    model = model_of(rows)
+    options = {"workers": 1, "tile": 8, "preset": "fast"}
+    whole = tm.solve(model, "admm", **options)
+    assert whole.iterations > 80
+    for cuts in ((37,), (10, 73)):
+        folder = str(tmp_path / str(cuts[0]))
+        for cut in cuts:
+            early = tm.solve(model, "admm", max_iterations=cut, checkpoint=folder, **options)
+            assert early.status is tm.Status.ITERATION_LIMIT and np.isfinite(early.energy)
+        again = tm.solve(model, "admm", checkpoint=folder, **options)
+        assert (again.labels == whole.labels).all() and again.energy == whole.energy
+        assert again.lower_bound == whole.lower_bound
 
 
 def test_errors_of_workers_arrive(tmp_path):

@@ -91,7 +91,21 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
                 solve(model, method, max_iterations=ITERATIONS, time_limit=2.0, **(given | more))
             except ModelError:  # not for this method
                 continue
+    _without_edges()
     return clock.compiling_seconds() - before
+
+
+def _without_edges() -> None:
+    """What runs on images too large for a list of their edges, on a small one."""
+    from tightmap.canonical.build import lattice_graph
+    from tightmap.energy.energies import energy, labelling_size, unary_argmin
+    from tightmap.moves.coordinate_descent import local_minimum
+
+    graph = lattice_graph(next(small_models()), least=0)
+    assert graph is not None
+    labels = local_minimum(graph, unary_argmin(graph))
+    energy(graph, labels)
+    labelling_size(graph, labels)
 
 
 def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:

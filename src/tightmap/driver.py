@@ -34,6 +34,7 @@ from tightmap.solvers.base import Init, Progress, Solver
 
 logger = logging.getLogger("tightmap")
 
+FIRST_PART = 0.05  # of a time limit, that the first descent may take
 FIRST_MOMENT = 0.25  # seconds that the first descent may take beyond any limit but zero
 
 
@@ -327,6 +328,8 @@ class _Run:
                     status = Status.INFEASIBLE
                 elif progress.done:
                     status = Status.CONVERGED
+                elif progress.late:
+                    status = Status.TIME_LIMIT
                 elif stop:
                     status = Status.INTERRUPTED
                 else:
@@ -341,10 +344,11 @@ class _Run:
     def _first_labelling(self, start: Labels) -> None:
         """Coordinate descent from where the run starts: whatever happens next, nothing worse is returned.
 
-        A limit too short even for that cuts it off, but only after the descent had a moment.
+        It may take a small part of a time limit, and a moment at least: where it does not end by then (millions of
+        variables), the methods have better use for the time.
         """
         labels = np.array(start, dtype=np.int64)
-        descend_within(self.graph, labels, max(self.context.remaining(), FIRST_MOMENT))
+        descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT))
         self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 import tightmap as tm
 from memory.models import FIXED, grid, grid_with_gap, uneven_grid
+from tightmap.canonical import build
 
 ADMM: dict[str, Any] = {"polish": False, "restarts": 1}
 
@@ -41,4 +42,12 @@ if __name__ == "__main__":
         result = tm.solve(model, method, max_iterations=20, **options)
         assert result.energy == model.energy(result.labels)
         count += 1
+    build.IMPLICIT = 0  # as if these were large: without lists of their edges
+    for shape in ((3, 3), (3, 17), (9, 4)):
+        for neighbours in (4, 8):
+            for kind in ("potts", "linear", "quadratic"):
+                model = grid(*shape, 4, kind, neighbours)
+                result = tm.solve(model, "trws", max_iterations=3)
+                assert result.energy == model.energy(result.labels)
+                count += 1
     print(f"{count} runs")

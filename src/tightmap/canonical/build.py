@@ -9,6 +9,7 @@ Costs of unusual size are counted in another unit (``units``), and constants sta
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tightmap.canonical.assemble import assemble, table_extent
+from tightmap.canonical.image import IMPLICIT, image_graph, image_steps
 from tightmap.canonical.join import joined
 from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
@@ -24,7 +26,7 @@ from tightmap.canonical.units import Unit, choose_unit, lost_costs
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block, Exceptions
 from tightmap.factors.piece import Piece, ascending, simple_piece
-from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
+from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind
 
 if TYPE_CHECKING:
     from tightmap.model.model import Model
@@ -43,8 +45,28 @@ class Form:
 
 def build_graph(model: Model) -> Graph:
     """The canonical form of a model."""
+    lattice = lattice_graph(model)
+    if lattice is not None:
+        return lattice
     blocks = own_blocks(model)
     return canonical_form(model, choose_unit(model, blocks), blocks).graph
+
+
+def lattice_graph(model: Model, least: int | None = None) -> Graph | None:
+    """The canonical form of an image of at least so many pixels that needs no list of its edges, or None."""
+    enough = model.num_variables >= (IMPLICIT if least is None else least)
+    steps = image_steps(model) if enough else None
+    unit = choose_unit(model, model.blocks) if steps is not None else None
+    if steps is None or unit is None or unit.power != 0:
+        return None
+    given = model.__getstate__()  # what is added to the model later is not part of this Graph
+
+    def write_out() -> Arrays:
+        twin = copy.copy(model)
+        twin.__setstate__(given)
+        return canonical_form(twin, unit).graph.arrays
+
+    return image_graph(model, unit, steps, write_out)
 
 
 def own_blocks(model: Model) -> list[Block]:

@@ -100,7 +100,8 @@ def _median(sample: FloatArray) -> float:
 
 def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
-    begins, counts = offset[:-1][rows], np.diff(offset)[rows]
+    begins = offset[:-1][rows]
+    counts = offset[1:][rows] - begins
     if len(counts) and (counts == counts[0]).all():
         costs = unaries[begins[:, None] + np.arange(counts[0])]
         high, low = costs.max(axis=1), costs.min(axis=1)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT, Certified, certify
+from tightmap.energy.on_lattice import lattice_argmin, lattice_energy, lattice_minima, lattice_size
 from tightmap.factors.kernels import contract, load_unary, minimum, value, workspace
 from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray
@@ -61,11 +62,15 @@ def labelling_energy(g, labels):
 
 def energy(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
     """Energy of a labelling of the canonical variables; a forbidden entry costs graph.hard, not inf."""
+    if graph.lattice is not None:
+        return graph.constant + lattice_energy(graph.lattice.pixels, labels)
     return graph.constant + float(labelling_energy(graph.arrays, np.asarray(labels, dtype=np.int64)))
 
 
 def unary_argmin(graph: Graph) -> IntArray:
     """The labelling that minimises the unaries alone, lowest label on ties."""
+    if graph.lattice is not None:
+        return lattice_argmin(graph.lattice.pixels)
     return _unary_argmin(graph.arrays)
 
 
@@ -252,6 +257,8 @@ def _terms_size(g, labels):
 
 def labelling_size(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
     """Sum of the absolute values of all terms of an energy: what its rounding error is proportional to."""
+    if graph.lattice is not None:
+        return abs(graph.constant) + lattice_size(graph.lattice.pixels, labels)
     return abs(graph.constant) + float(_terms_size(graph.arrays, np.asarray(labels, dtype=np.int64)))
 
 
@@ -274,4 +281,6 @@ def _minima_size(g, scratch):
 
 def minima_size(graph: Graph) -> float:
     """Sum of the absolute values of the smallest entries of all tables."""
+    if graph.lattice is not None:
+        return lattice_minima(graph.lattice.pixels, graph.m)
     return float(_minima_size(graph.arrays, workspace(graph.arrays)))

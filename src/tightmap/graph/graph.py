@@ -8,6 +8,9 @@ are merged, structure is recognised, and +inf becomes a safe large number.  Afte
 
 with every factor on two or more distinct variables of at least two labels each.  The user's energy is
 2^-power E(x) + shift (up to ``slack``): see ``user_energy`` and ``user_bound``.
+
+The Graph of a large image is a Lattice (lattice.py): its arrays are written out when they are first asked for, and
+whoever asks for ``n``, ``m``, ``unary`` and the like instead does without them.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from tightmap.graph.lattice import Lattice
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -80,6 +85,13 @@ def _ldexp(value: float, power: int) -> float:
         return math.copysign(math.inf, value)
 
 
+class _Later:
+    """Stands for what a Graph with a lattice makes when it is asked for."""
+
+
+LATER: Any = _Later()
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Canonical arrays plus everything about them that is not needed inside a kernel."""
@@ -100,18 +112,64 @@ class Graph:
     power: int = 0  # costs are counted in units of 2^-power of the user's (canonical/units.py)
     typical: float = 1.0  # the median range of a factor or of the unaries of a variable
     shift: float = 0.0  # the user's constant, and what became constant on the way: it concerns no solver
+    lattice: Lattice | None = None  # then ``arrays``, ``variables`` and ``fixed`` may be LATER
+
+    def __post_init__(self) -> None:
+        if self.lattice is not None and self.__dict__["arrays"] is not LATER:
+            self.__dict__["lattice"] = None  # arrays that somebody has changed (dataclasses.replace) are what counts
+        for name in ("arrays", "variables", "fixed"):
+            if self.__dict__[name] is LATER:
+                del self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: with all arrays, a lattice knows them by the model it came from."""
+        if self.lattice is None:
+            return self.__dict__
+        made = {"arrays": self.arrays, "variables": self.variables, "fixed": self.fixed, "lattice": None}
+        return self.__dict__ | made
+
+    if not TYPE_CHECKING:  # for type checkers these are plain attributes, and others are none
+
+        def __getattr__(self, name: str) -> Any:
+            """Only for what is not there yet."""
+            lattice = self.__dict__.get("lattice")
+            if lattice is None or name not in ("arrays", "variables", "fixed"):
+                raise AttributeError(f"a Graph has no {name!r}")
+            if name == "arrays":
+                value = lattice.write_out()
+            elif name == "variables":
+                value = np.arange(lattice.n)
+            else:
+                value = np.full(lattice.n, -1, dtype=np.int64)
+            self.__dict__[name] = value
+            return value
 
     @property
     def n(self) -> int:
-        return len(self.arrays.cards)
+        return len(self.arrays.cards) if self.lattice is None else self.lattice.n
 
     @property
     def m(self) -> int:
-        return len(self.arrays.kind)
+        return len(self.arrays.kind) if self.lattice is None else self.lattice.edges
+
+    @property
+    def unary(self) -> FloatArray:
+        """All unary costs, label s of variable i at arrays.offset[i] + s."""
+        return self.arrays.unary if self.lattice is None else self.lattice.pixels.unary
+
+    @cached_property
+    def differences(self) -> bool:
+        """All factors are Potts or differences of labels, and no weight is negative."""
+        if self.lattice is not None:
+            return bool(self.lattice.pixels.weight.min() >= 0.0)
+        kinds = (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
+        return bool(np.isin(self.arrays.kind, kinds).all() and (self.arrays.weight >= 0).all())
 
     @cached_property
     def order(self) -> int:
         """Largest number of variables in a factor (1 without factors)."""
+        if self.lattice is not None:
+            return 2
         return int(np.diff(self.arrays.scope_start).max()) if self.m else 1
 
     @property
@@ -121,11 +179,15 @@ class Graph:
 
     @cached_property
     def max_labels(self) -> int:
+        if self.lattice is not None:
+            return self.lattice.pixels.labels
         return int(self.arrays.cards.max()) if self.n else 1
 
     @cached_property
     def uniform(self) -> bool:
         """All variables have the same number of labels."""
+        if self.lattice is not None:
+            return True
         return self.n > 0 and bool((self.arrays.cards == self.arrays.cards[0]).all())
 
     @cached_property
@@ -142,12 +204,16 @@ class Graph:
 
     def lift(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of all of the user's variables from labels of the canonical ones."""
+        if self.lattice is not None:
+            return np.array(labels, dtype=np.int64)
         full = self.fixed.copy()
         full[self.variables] = labels
         return full
 
     def restrict(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of the canonical variables from labels of the user's ones."""
+        if self.lattice is not None:
+            return np.array(labels, dtype=np.int64).reshape(-1)
         return np.ascontiguousarray(np.asarray(labels, dtype=np.int64)[self.variables])
 
     def user_energy(self, value: float) -> float:
@@ -173,4 +239,6 @@ class Graph:
 
     @property
     def nbytes(self) -> int:
+        if "arrays" not in self.__dict__ and self.lattice is not None:
+            return self.lattice.pixels.unary.nbytes + self.lattice.pixels.weight.nbytes
         return sum(int(a.nbytes) for a in self.arrays)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.lattice import Lattice, weight_images
 from tightmap.runtime.compiled import lean
 
 _TRANSLATION_INVARIANT = (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
@@ -44,6 +45,8 @@ class Stencil:
 
 def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4) -> Stencil | None:
     """The stencil of a pairwise grid with equal label counts and one shared table of differences, or None."""
+    if graph.lattice is not None:
+        return _of_lattice(graph.lattice, max_displacements)
     a = graph.arrays
     if graph.m == 0 or graph.order != 2 or not graph.uniform:
         return None
@@ -74,6 +77,18 @@ def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4)
     else:
         profile = np.minimum(difference if kind == Kind.LINEAR else difference**2, limit)
     return Stencil(height, width, labels, kind, displacements, weights.reshape(-1, height, width), profile)
+
+
+def _of_lattice(lattice: Lattice, max_displacements: int) -> Stencil | None:
+    g = lattice.pixels
+    if len(g.down) > max_displacements:
+        return None
+    order = np.argsort(g.down * g.width + g.right)
+    weights = weight_images(g)
+    if not np.array_equal(order, np.arange(len(order))):
+        weights = weights[order]
+    displacements = np.stack([g.down, g.right], axis=1)[order]
+    return Stencil(g.height, g.width, g.labels, Kind(lattice.kind), displacements, weights, g.profile)
 
 
 @lean

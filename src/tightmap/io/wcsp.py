@@ -22,9 +22,11 @@ from tightmap.io.cost_functions import RULES, Collector, Table, rule_costs
 from tightmap.io.expand import check_expansion, tables, unary_tables
 from tightmap.io.source import Source, check_entries, check_labels
 from tightmap.io.tokens import Tokens
+from tightmap.io.wcsp_bulk import Bulk
 from tightmap.model.model import Model
 
 _SCALED = re.compile(r"__scale=([0-9.e+-]+)__offset=([0-9.e+-]+)$")
+SINGLY = 16  # functions that are read one by one before the next run of ordinary ones is tried
 _PENALTIES = {"disj": [2], "sdisj": [4, 5]}  # which parameters are costs
 
 
@@ -55,8 +57,15 @@ def read_wcsp(source: Source) -> Model:
     model = Model(cards)
     model.add_constant(offset)
     reader = _Reader(tokens, model, top, scale)
-    for f in range(functions):
-        reader.function(f)
+    bulk = Bulk(tokens, reader.pool, reader.convert)
+    f = singly = 0
+    while f < functions:
+        read = bulk.read(functions - f) if f >= singly else 0
+        if not read:
+            if f >= singly:
+                singly = f + SINGLY
+            reader.function(f)
+        f += read or 1
     tokens.end()
     reader.pool.flush()
     return model

@@ -73,12 +73,12 @@ def check_scopes(scopes: npt.ArrayLike, n: int, what: str, arity: int | None = N
 
 
 def check_weights(weights: npt.ArrayLike | None, m: int, what: str) -> FloatArray:
-    """(m,) finite weights: ones by default, a number is meant for all."""
+    """(m,) finite weights: ones by default, a number is meant for all (and kept once: the array is read-only then)."""
     if weights is None:
         return np.ones(m)
     w = check_costs(weights, f"{what}: weights")
     if w.ndim == 0:
-        w = np.full(m, float(w))
+        w = np.broadcast_to(w, m)
     if w.shape != (m,) or not np.isfinite(w).all():
         raise ModelError(f"{what}: weights: expected {m} finite numbers, got a shape of {w.shape}")
     return w
@@ -88,7 +88,7 @@ def check_limits(limit: npt.ArrayLike, m: int, what: str) -> FloatArray:
     """(m,) limits of truncated differences, none negative, +inf for no truncation."""
     array = check_costs(limit, f"{what}: limit")
     if array.ndim == 0:
-        array = np.full(m, float(array))
+        array = np.broadcast_to(array, m)
     if array.shape != (m,) or (m and array.min() < 0):
         raise ModelError(f"{what}: limit: expected a number or {m} numbers, none negative, got {array.shape}")
     return array

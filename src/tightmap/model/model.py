@@ -53,16 +53,21 @@ def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
     return sum(map(abs, step)), [abs(v) for v in step], [-v for v in step]
 
 
+def _nothing(count: int) -> IntArray:
+    """-1 for so many variables, without an array of them (read-only)."""
+    return np.broadcast_to(np.int64(-1), count)
+
+
 @cache
-def _reaches(dimensions: int) -> dict[int, int]:
+def neighbourhoods(dimensions: int) -> dict[int, int]:
     """How many coordinates may change at once, by the number of neighbours that this makes."""
     counts = [math.comb(dimensions, j) * 2**j for j in range(1, dimensions + 1)]
     return {sum(counts[:k]): k for k in range(1, dimensions + 1)}
 
 
 @cache
-def _steps(dimensions: int, reach: int) -> list[tuple[int, ...]]:
-    """Steps to neighbours of larger index in which at most so many coordinates change."""
+def grid_steps(dimensions: int, reach: int) -> list[tuple[int, ...]]:
+    """From the first to the second end of the edges of a grid, in the order in which ``Model.edges`` lists them."""
     steps = sorted(product((-1, 0, 1), repeat=dimensions), key=_axes_first)
     return [step for step in steps if 0 < sum(map(abs, step)) <= reach and step > (0,) * dimensions]
 
@@ -97,7 +102,7 @@ class Model:
         self.grid_shape: tuple[int, int] | None = None  # of two dimensions, for the engines and files of images
         self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
         self.blocks: list[Block] = []
-        self.clamped: IntArray = np.full(len(cards), -1, dtype=np.int64)
+        self.clamped: IntArray = _nothing(len(cards))
         self._unaries: FloatArray | None = None  # flat; None while all are zero
         self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
         self._graph: Graph | None = None
@@ -191,14 +196,14 @@ class Model:
         shape = self.shape
         if shape is None:
             raise ModelError("edges: the model was not made by Model.grid, list the edges yourself")
-        reach = _reaches(len(shape))
+        reach = neighbourhoods(len(shape))
         wanted = 2 * len(shape) if neighbours is None else neighbours
         if wanted not in reach:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
         index = np.arange(self.num_variables).reshape(shape)
         pairs = []
-        for step in _steps(len(shape), reach[wanted]):
+        for step in grid_steps(len(shape), reach[wanted]):
             tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
             heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
             pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
@@ -218,7 +223,7 @@ class Model:
         cards = self.cardinalities
         self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
         if "clamped" not in state:
-            self.clamped = np.full(len(cards), -1, dtype=np.int64)
+            self.clamped = _nothing(len(cards))
 
     # ------------------------------------------------------------------ building
 

@@ -18,6 +18,7 @@ from tightmap.factors.kernels import add_slice, contract, load_unary, workspace
 from tightmap.factors.potts import POTTS
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels, Vector
+from tightmap.moves.lattice_descent import descend_pixels
 from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
@@ -190,9 +191,16 @@ def descend_within(graph: Graph, labels: Labels, seconds: float) -> None:
     dirty = np.ones(graph.n, dtype=np.uint8)
     end = clock.now() + seconds
     for _ in range(1000):
-        changed, at = descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, end - clock.now())
+        changed, at = _sweep(graph, labels, dirty, end - clock.now())
         if changed == 0 or at < graph.n:
             return
+
+
+def _sweep(graph: Graph, labels: Labels, dirty: np.ndarray, left: float) -> tuple[int, int]:
+    """All dirty variables once: how many changed, and how far it came."""
+    if graph.lattice is not None:
+        return descend_pixels(graph.lattice.pixels, labels, dirty, left)
+    return descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, left)
 
 
 def settle_all(
@@ -200,7 +208,7 @@ def settle_all(
 ) -> None:
     """Descend in place, from the variables that are marked dirty, until nothing changes or the time limit is over."""
     for _ in range(max_sweeps):
-        changed, at = descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, time_left(context))
+        changed, at = _sweep(graph, labels, dirty, time_left(context))
         if changed == 0 or at < graph.n:
             break
 

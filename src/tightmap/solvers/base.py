@@ -39,6 +39,7 @@ class Progress:
     iterations  how many iterations of the method this step made (for limits and reports)
     info    extra columns of the trace (residual, rho, ...)
     energy  of the labels, where the method has just computed it (energies.energy): it is not computed again
+    late    what is left of the time is too short for another step: the run ends as if it were over
     pending  the step ended in the middle of something whose result is still to come; says nothing against the method
     """
 
@@ -49,6 +50,7 @@ class Progress:
     info: dict[str, float] = field(default_factory=dict)
     pending: bool = False
     energy: float | None = None
+    late: bool = False
 
 
 @dataclass

@@ -42,13 +42,13 @@ class Candidates:
 
     def due(self, number: int, iteration: int) -> bool:
         """Whether it is time to round in the middle of a cycle on the model itself."""
-        often = len(self.graph.arrays.unary) <= OFTEN
+        often = len(self.graph.unary) <= OFTEN
         return iteration % (100 if often else 200) == 0 or (often and number == 1 and iteration == 30)
 
     def _rounded(self, engine: Splitting, squares: Squares) -> Labels:
         if squares is not None:
             return engine.labels()[squares]
-        if len(self.graph.arrays.unary) <= SMALL:
+        if len(self.graph.unary) <= SMALL:
             return round_and_descend(self.graph, engine.relaxed(), self.context)
         return engine.labels()
 

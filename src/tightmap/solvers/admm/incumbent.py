@@ -111,7 +111,7 @@ class Incumbent:
         else:
             before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
             if graph.order <= FUSED and self.context.remaining() > 0.0:
-                fuse_into(graph, self.labels, proposal, largest=max(CHOICES, len(graph.arrays.unary) // NETWORK))
+                fuse_into(graph, self.labels, proposal, largest=max(CHOICES, len(graph.unary) // NETWORK))
             component_fusion(graph.arrays, self.labels, proposal, 1e-12 * abs(self.energy))
             if (self.labels == before).all():
                 return False
@@ -179,7 +179,7 @@ def _families(graph: Graph) -> list[Forests | Lines]:
     if shape is None:
         return [forest_blocks(graph, "forests")]
     kinds = ["rows", "columns"]
-    if len(graph.arrays.scope) > 7 * graph.n:  # more than four neighbours: the diagonals are chains as well
+    if 2 * graph.m > 7 * graph.n:  # more than four neighbours: the diagonals are chains as well
         kinds += ["diagonals", "antidiagonals"]
     lines = [Lines(shape, kind) for kind in kinds]
     try:

@@ -135,7 +135,7 @@ class Run:
 
     def _iterate(self, annealing: Annealing, engine: Splitting, limit: float) -> float:
         """Some iterations at one rho; returns the residual (eq. 30, squared, per variable)."""
-        count = annealing.iterations(self.context, len(self.graph.arrays.unary), limit - self.total)
+        count = annealing.iterations(self.context, len(self.graph.unary), limit - self.total)
         begin = clock.now()
         residual, active = engine.iterate(count, annealing.step, time_left(self.context))
         annealing.advance(count, clock.now() - begin)

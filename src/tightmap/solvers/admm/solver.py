@@ -186,7 +186,7 @@ class ADMM(Solver):
         if stencil is not None and self.multiscale and self.preset != "paper":
             side = min(stencil.height, stencil.width)
             levels = tuple(factor for factor in (2, 3, 4) if side // factor >= NARROWEST)
-        unary = graph.arrays.unary
+        unary = graph.unary
         return Terrain(grid=stencil is not None, levels=levels, small=len(unary) <= CHEAP, unary=unary)
 
     def _partition(self, workers: int, seed: int) -> Plan:

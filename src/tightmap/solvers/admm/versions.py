@@ -50,7 +50,7 @@ class Versions:
     def size(self) -> int:
         """Labels in all of the version that the present engine has."""
         if self.stencil is None or self.engine is None:
-            return len(self.graph.arrays.unary)
+            return len(self.graph.unary)
         return self.engine.variables * self.stencil.labels
 
     def prepare(self, cycle: Cycle) -> Splitting:
@@ -68,7 +68,7 @@ class Versions:
         self.engine = self.full = None
 
     def _grid(self, cycle: Cycle) -> Splitting:
-        unary = self.graph.arrays.unary
+        unary = self.graph.unary
         if cycle.factor == 1 and self.full is not None:
             return self.full
         self.close()

@@ -46,6 +46,9 @@ ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
 TRIANGLES = 0.75  # part of the triangles of labels that hold, for cuts: between chance, 0.5, and metrics, 1
 STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which on single changes are of little use
+# Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
+# All but trws need the list of edges, which a large image does not have yet.
+STARTS = {"trws": 0.08, "expansion": 0.4, "admm": 0.4, "srmp": 0.5, "fusion": 0.5, "qpbo": 0.6}
 DENSE = 4  # a graph with more factors per variable than this is dense
 ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
@@ -82,11 +85,10 @@ def forbidden(graph: Graph) -> float:
 
 def plan(graph: Graph) -> list[Phase]:
     """The phases for a model, by its structure alone."""
-    g = graph.arrays
     pairwise = graph.order <= 2
     dense = graph.m > DENSE * graph.n
-    labels = len(g.unary)
-    differences = bool(np.isin(g.kind, (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)).all() and (g.weight >= 0).all())
+    labels = len(graph.unary)
+    differences = graph.differences
     cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
     phases: list[Phase] = []
     if pairwise and graph.max_labels == 2:

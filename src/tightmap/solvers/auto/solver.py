@@ -13,9 +13,10 @@ if that is longer.  The very first turn is for cuts, which have it until they ha
 for a search, because the others do well to start from its labelling.  Before that, where no feasible labelling is
 known, one is looked for with the hard constraints alone, or the proof that there is none; should that take a quarter of
 the time, the first turn is for the exact search, which goes on with it.  A method that can goes on from the best
-labelling of all.  Models so large that the states of several methods should not be in memory together run one method
-after the other, each for its share.  While helper processes compile kernels (runtime/background.py), methods
-whose kernels are ready have their turns first.
+labelling of all.  While helper processes compile kernels (runtime/background.py), methods whose kernels are ready have
+their turns first.  Models so large that the states of several methods should not be in memory together run one method
+after the other: each for its share, not counting its start, and longer while it still closes the gap.  A method whose
+start would take half of what is left is passed over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -39,6 +40,7 @@ from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock
 from tightmap.runtime.pace import SLICE, time_left
+from tightmap.solvers.auto.large import Course
 from tightmap.solvers.auto.plan import LARGE, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
@@ -82,6 +84,7 @@ class State:
     states: dict[str, Any] = field(default_factory=dict)
     problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for
     story: list[str] = field(default_factory=list)
+    course: Course | None = None  # of a large model with a time limit
 
     @property
     def elapsed(self) -> float:
@@ -131,6 +134,9 @@ class Auto(Solver):
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
+        labels = len(graph.unary)
+        if labels > LARGE and np.isfinite(limit):
+            state.course = Course(labels, limit)
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         return state
@@ -151,21 +157,21 @@ class Auto(Solver):
         """Whose turn it is, ready to step; None when all have ended."""
         limited = np.isfinite(state.limit)
         waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
+        course = state.course
+        if course is not None:
+            waiting = [r for r in waiting if course.fits(r.phase.method, state.context.remaining())]
         if not waiting:
             return None
         if limited:
             waiting = self._compiled_first(state, waiting)
         runner = waiting[0]
         state.until = float("inf")
-        if limited and len(state.graph.arrays.unary) <= LARGE:
+        if limited and course is None:
             # without a feasible labelling the first question is whether there is one
             first = None if state.incumbent.feasible else (lambda share: share.name == "exact")
             share = state.scheduler.next(state.elapsed, [r.share for r in waiting], first)
             runner = next(r for r in waiting if r.share is share)
             state.until = clock.now() + state.scheduler.turn(share)
-        elif limited:
-            part = runner.phase.weight / sum(r.phase.weight for r in waiting)
-            state.until = clock.now() + part * state.context.remaining()
         state.turn = runner
         state.scheduler.begin(runner.share, state.best_energy, state.incumbent.bound)
         if runner.solver is None:
@@ -191,6 +197,10 @@ class Auto(Solver):
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             state.scheduler.used(runner.share, clock.now() - begin)
+            if course is not None:
+                course.started(phase.method, clock.now() - begin)
+                part = phase.weight / sum(r.phase.weight for r in waiting)
+                state.until = clock.now() + part * state.context.remaining()
         elif state.best_energy < runner.seen:
             runner.solver.adopt(runner.inner, state.best)
         return runner
@@ -230,8 +240,9 @@ class Auto(Solver):
         if state.problem is not None:
             return self._look_for_feasible(state, state.problem)
         runner = state.turn or self._next(state)
-        if runner is None:
-            return Progress(done=True, iterations=0 if state.runners else 1)
+        if runner is None:  # all have ended, or on a large model there is no time for the start of another one
+            late = state.course is not None and not all(r.done for r in state.runners)
+            return Progress(done=not late, late=late, iterations=0 if state.runners else 1)
         assert runner.solver is not None
         begin = clock.now()
         progress = runner.solver.step(runner.inner)
@@ -244,11 +255,16 @@ class Auto(Solver):
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
         if progress.done or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
-        elif now >= state.until and not self._still_in_first(state, runner):
-            if len(state.graph.arrays.unary) > LARGE:
+        elif state.course is not None:
+            gap = state.best_energy - state.incumbent.bound
+            closing = state.course.closing(gap, now)  # asked after every step: it remembers
+            late = state.course.last(now - begin, state.context.remaining())
+            if late or (now >= state.until and not closing):
                 self._end(state, runner)
-            else:
-                self._judge(state, runner, progress.pending)
+            if late:
+                return Progress(late=True, iterations=progress.iterations)
+        elif now >= state.until and not self._still_in_first(state, runner):
+            self._judge(state, runner, progress.pending)
         return Progress(done=all(r.done for r in state.runners), iterations=progress.iterations)
 
     def _still_in_first(self, state: State, runner: Runner) -> bool:

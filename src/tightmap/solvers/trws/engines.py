@@ -107,7 +107,7 @@ class GridMessages(Engine[Passes, FloatArray]):
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
         self.graph = graph
         self.grid: Strips
-        self.grid, self.shift = build_strips(stencil, graph.arrays.unary, dtype)
+        self.grid, self.shift = build_strips(stencil, graph.unary, dtype)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
@@ -141,7 +141,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         grid = self.grid
         sums = np.zeros(grid.strips * 2 * LANES)
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
-        self.crew.run(bound_sweep, grid.strips, grid, self.graph.arrays.unary, self.profile, sums, rows)
+        self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
@@ -202,7 +202,7 @@ def grid_stencil(graph: Graph) -> Stencil | None:
     if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= set(DIRECTIONS):
         return None
     height, width = stencil.height, stencil.width
-    if width == 1 or graph.arrays.weight.min() < 0.0 or stencil.profile.max() <= 0.0:
+    if width == 1 or stencil.weights.min() < 0.0 or stencil.profile.max() <= 0.0:
         return None
     if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
         return None

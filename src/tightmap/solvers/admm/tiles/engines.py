@@ -131,6 +131,14 @@ class _Hand:
         with suppress(BrokenPipeError, ConnectionResetError):  # it is dead: whoever waits for it will see that
             self.pipe.send(message)
 
+    def receive(self) -> Any:
+        """What the worker sent, None where it died before that or in the middle of it."""
+        assert self.pipe is not None
+        with suppress(EOFError, OSError):  # OSError: the message has begun and has no end
+            if self.pipe.poll():
+                return self.pipe.recv()
+        return None
+
     def stop(self) -> None:
         if self.pipe is not None:
             self.pipe.close()
@@ -196,15 +204,12 @@ class Processes(_Kept):
 
     def _answer(self, hand: _Hand, step: Step) -> list[Any] | None:
         """What a worker sent, or None after it was started again."""
-        assert hand.pipe is not None
-        try:
-            if hand.pipe.poll():
-                good, answer = hand.pipe.recv()
-                if not good:
-                    raise answer
-                return list(answer)
-        except (EOFError, ConnectionResetError):
-            pass
+        sent = hand.receive()
+        if sent is not None:
+            good, answer = sent
+            if not good:
+                raise answer
+            return list(answer)
         hand.deaths += 1
         if hand.deaths >= DEATHS:
             raise RuntimeError(

@@ -123,6 +123,7 @@ class Run:
         self.plan = replace(plan, depth=max(k for k in range(1, depth + 1) if CHECK % k == 0))
         self.engine = make_engine(model, self.plan)
         self.progress = progress
+        self.concluding = False  # what follows is not kept: a later run goes on with the cycle
         self.position = self._resumed()
 
     # ------------------------------------------------------------------------------------------------ positions
@@ -152,7 +153,8 @@ class Run:
 
     def _go(self, **changes: Any) -> None:
         self.position = replace(self.position, **changes)
-        self.engine.save({"identity": self._identity(), "position": asdict(self.position)})
+        if not self.concluding:
+            self.engine.save({"identity": self._identity(), "position": asdict(self.position)})
         if self.progress is not None:
             self.progress(self.position)
 
@@ -171,8 +173,13 @@ class Run:
         getattr(self, f"_{self.position.phase}")(most)
 
     def conclude(self) -> None:
-        """The iterates of a cycle that is cut off become labels."""
+        """The iterates of a first cycle that is cut off become labels.
+
+        A checkpoint stays in the middle of the cycle, with its iterates: a run that goes on from there ends with the
+        labels of one that was never cut.
+        """
         if self.position.phase == "sweep" and self.position.iteration > 0:
+            self.concluding = True
             self._go(phase="round")
         while self.position.phase in ("round", "descend", "fuse", "energy"):
             self.advance()

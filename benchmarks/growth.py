@@ -1,0 +1,158 @@
+"""How time and memory grow with a model: seconds and bytes per node on Potts grids of 10^4 to 10^7 nodes.
+
+    python benchmarks/growth.py [--large] [--sizes 10000 100000] [--labels 5] [--threads 1] [--plot growth.svg]
+
+Every figure is from a process of its own.  ``model`` builds the grid, ``graph`` is its canonical form; of a method,
+``iteration`` is the difference of two runs, one three times as long, divided by the iterations that it has more, and
+``start`` what the shorter one takes beside its iterations (of expansion, a whole run of one sweep).  Bytes are what the
+process grew by at its largest, model included, beyond 8 bytes per unary cost.  An exponent e is fitted to
+seconds = c n^e from 10^5 nodes on (below that, what does not depend on the model counts as well).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+METHODS = {"trws": 5, "admm": 20, "expansion": 1}  # iterations of the shorter run
+STAGES = ("model", "graph", *METHODS)
+VISIBLE = 900_000  # nodes: smaller models fit into memory that the process had before
+SIZES = (10_000, 31_684, 100_000, 316_000, 1_000_000)
+
+
+def grid(side: int, labels: int) -> Any:
+    """Noise around blocks of 20 by 20 pixels, the weights one number."""
+    import tightmap as tm
+
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, labels, (side // 20 + 1,) * 2).repeat(20, 0).repeat(20, 1)[:side, :side]
+    unary = rng.random((side, side, labels), dtype=np.float32)
+    for label in range(labels):
+        unary[..., label] -= np.float32(0.15) * (truth == label)
+    del truth
+    begin = time.perf_counter()
+    model = tm.Model.grid(side, side, labels)
+    model.add_unaries(unary)
+    model.add_potts(model.edges(), 0.3)
+    return model, time.perf_counter() - begin
+
+
+def memory(name: str) -> int:
+    """Bytes of this process: VmRSS are those now, VmHWM the most there were."""
+    with open("/proc/self/status") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(name))
+
+
+def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, float]:
+    """In this process: one stage on one size."""
+    import tightmap as tm
+
+    side = math.isqrt(nodes)
+
+    def run(model: Any, count: int) -> float:
+        options: dict[str, Any] = {"multiscale": False, "growth": 1.001} if stage == "admm" else {}
+        begin = time.perf_counter()
+        tm.solve(model, stage, max_iterations=count, threads=threads, keep_state=False, **options)
+        return time.perf_counter() - begin
+
+    for size in (40, 520):  # kernels are read; the larger one has no list of edges
+        model, _ = grid(size, labels)
+        model.graph()
+        if stage in METHODS:
+            run(model, 2)
+    del model
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the most there were is counted from here
+    model, built = grid(side, labels)
+    n = side * side
+    out = {"nodes": float(n), "start": built}
+    if stage != "model":
+        begin = time.perf_counter()
+        model.graph()
+        out["start"] = time.perf_counter() - begin
+    if stage in METHODS:
+        count = METHODS[stage]
+        out["start"] = run(model, count)
+        if count > 1:
+            out["iteration"] = max(run(model, 3 * count) - out["start"], 1e-9) / (2 * count)
+            out["start"] -= count * out["iteration"]
+    out["bytes"] = (memory("VmHWM") - before) / n - 8.0 * labels
+    return out
+
+
+def exponent(rows: list[dict[str, float]], column: str) -> float:
+    some = [r for r in rows if r["nodes"] >= 9e4 and r.get(column, 0.0) > 0.0]
+    if len(some) < 2:
+        return math.nan
+    return float(np.polyfit(np.log([r["nodes"] for r in some]), np.log([r[column] for r in some]), 1)[0])
+
+
+def draw(found: dict[str, list[dict[str, float]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4))
+    for stage, rows in found.items():
+        column = "iteration" if "iteration" in rows[0] else "start"
+        nodes = [r["nodes"] for r in rows]
+        axes[0].loglog(nodes, [1e9 * r[column] / r["nodes"] for r in rows], "o-", label=stage)
+        some = [r for r in rows if r["nodes"] >= VISIBLE]
+        axes[1].semilogx([r["nodes"] for r in some], [r["bytes"] for r in some], "o-", label=stage)
+    axes[0].set(xlabel="nodes", ylabel="ns per node (methods: per iteration)")
+    axes[1].set(xlabel="nodes", ylabel="bytes per node beyond the unaries", ylim=(0, None))
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--large", action="store_true", help="10^7 nodes as well")
+    parser.add_argument("--sizes", type=int, nargs="+")
+    parser.add_argument("--stages", nargs="+", default=STAGES, choices=STAGES)
+    parser.add_argument("--labels", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(measure(options.child, options.sizes[0], options.labels, options.threads)))
+        return
+    sizes = options.sizes or [*SIZES, *([10_000_000] if options.large else [])]
+    found: dict[str, list[dict[str, float]]] = {}
+    print("| | nodes | start, ns per node | iteration, ns per node | bytes per node beyond the unaries |")
+    print("|---|---|---|---|---|")
+    for stage in options.stages:
+        for nodes in sizes:
+            command = [sys.executable, __file__, "--child", stage, "--sizes", str(nodes)]
+            command += ["--labels", str(options.labels), "--threads", str(options.threads)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                print(done.stderr[-500:], file=sys.stderr)
+                continue
+            row = json.loads(done.stdout.splitlines()[-1])
+            found.setdefault(stage, []).append(row)
+            n = row["nodes"]
+            each = f"{1e9 * row['iteration'] / n:.0f}" if "iteration" in row else ""
+            size = f"{row['bytes']:.0f}" if n >= VISIBLE else ""
+            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} |", flush=True)
+    print()
+    for stage, rows in found.items():
+        columns = ["start", *(["iteration"] if "iteration" in rows[0] else [])]
+        print(f"{stage}: " + ", ".join(f"{c} n^{exponent(rows, c):.2f}" for c in columns))
+    if options.plot:
+        draw(found, options.plot)
+
+
+if __name__ == "__main__":
+    main()

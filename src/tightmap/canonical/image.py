@@ -1,0 +1,119 @@
+"""Images: models that are canonical as they are, so that their Graph needs no list of edges (graph/lattice.py).
+
+One block of Potts or truncated differences, with one limit, on the edges of ``Model.edges`` in their order, no weight
+of zero, no variable fixed, finite costs.  The form of everything else is assembled (build.py).
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tightmap.canonical.assemble import common_quantum
+from tightmap.canonical.recognise import Sums
+from tightmap.canonical.units import Unit
+from tightmap.factors.difference import DifferenceBlock, LinearBlock, QuadraticBlock
+from tightmap.factors.piece import Piece
+from tightmap.factors.potts import PottsBlock
+from tightmap.graph.graph import LATER, Arrays, FloatArray, Graph, Kind
+from tightmap.graph.lattice import Lattice, make_pixels
+from tightmap.runtime.compiled import lean
+
+if TYPE_CHECKING:
+    from tightmap.factors.block import Block
+    from tightmap.model.model import Model
+
+IMPLICIT = 1 << 18  # variables from which on a list of edges is worth avoiding
+NARROWEST = 3  # on narrower grids two steps may lead to the same neighbour
+
+
+@lean
+def _listed(scopes, height, width, down, right):
+    """Whether the scopes are the edges of these steps, one step after the other, each in raster order."""
+    e = 0
+    for k in range(len(down)):
+        dr, dc = down[k], right[k]
+        for r in range(height - dr):
+            for c in range(max(0, -dc), width - max(0, dc)):
+                p = r * width + c
+                if scopes[e, 0] != p or scopes[e, 1] != p + dr * width + dc:
+                    return False
+                e += 1
+    return e == len(scopes)
+
+
+def _steps(model: Model, block: Block) -> list[tuple[int, int]] | None:
+    """The steps of a block on the edges of a grid, None where it has others."""
+    from tightmap.model.model import grid_steps
+
+    assert model.grid_shape is not None
+    height, width = model.grid_shape
+    for reach in (1, 2):
+        steps = [(int(dr), int(dc)) for dr, dc in grid_steps(2, reach)]
+        if len(block) == sum((height - dr) * (width - abs(dc)) for dr, dc in steps):
+            down, right = (np.array(side, dtype=np.int64) for side in zip(*steps, strict=True))
+            return steps if _listed(block.scopes, height, width, down, right) else None
+    return None
+
+
+def image_steps(model: Model) -> list[tuple[int, int]] | None:
+    """The steps of the edges of a model that ``image_graph`` takes, else None."""
+    shape, unaries = model.grid_shape, model.given_unaries
+    if shape is None or min(shape) < NARROWEST or len(model.blocks) != 1 or unaries is None:
+        return None
+    block = model.blocks[0]
+    if type(block) not in (PottsBlock, LinearBlock, QuadraticBlock):
+        return None
+    labels = int(model.cardinalities[0])
+    if labels < 2 or (model.cardinalities != labels).any() or (model.clamped >= 0).any():
+        return None
+    if isinstance(block, DifferenceBlock) and (block.limits != block.limits[0]).any():
+        return None
+    if not math.isfinite(model.constant) or not np.isfinite(unaries.max()) or not block.weights.all():
+        return None
+    return _steps(model, block)
+
+
+def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_out: Callable[[], Arrays]) -> Graph:
+    """The Graph of such a model; ``write_out`` makes the arrays when somebody asks for them."""
+    assert model.grid_shape is not None
+    block, labels = model.blocks[0], int(model.cardinalities[0])
+    difference = np.arange(labels, dtype=np.float64)
+    limit = 1.0
+    if isinstance(block, DifferenceBlock):
+        limit = float(min(block.limits[0], (labels - 1.0) ** block.power))
+        profile = np.minimum(difference**block.power, limit)
+    else:
+        profile = (difference > 0).astype(np.float64)
+    unary = model.flat_unaries()
+    weights: FloatArray = block.weights
+    constant = weights.strides[0] == 0 or bool((weights == weights[0]).all())
+    weight = weights[:1].copy() if constant else weights.copy()
+    tables = np.zeros((1, 0)) if block.kind == Kind.POTTS else np.array([[limit]])
+    none = np.zeros((1, 0), dtype=np.int64)
+    few = np.zeros(1, dtype=np.int64)
+    piece = Piece(block.kind, block.scopes[:1], weight, few, tables, none)
+    pixels = make_pixels(model.grid_shape, steps, unary, weight, profile, block.kind == Kind.POTTS)
+    return Graph(
+        arrays=LATER,
+        constant=0.0,
+        variables=LATER,
+        fixed=LATER,
+        grid_shape=model.grid_shape,
+        quantum=common_quantum(unary, [piece], Sums(model.offset, unary)),
+        slack=0.0,
+        hard=0.0,
+        hard_threshold=math.inf,
+        hopeless=math.inf,
+        soft_range=0.0,
+        unary_hard=None,
+        params_hard=None,
+        power=0,
+        typical=unit.typical,
+        shift=model.constant,
+        lattice=Lattice(pixels, int(block.kind), limit, len(block), write_out),
+    )

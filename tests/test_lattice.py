@@ -1,0 +1,162 @@
+"""A large image needs no list of its edges: what is computed without one is what the list gives."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tightmap as tm
+from tightmap.canonical import build
+from tightmap.canonical.build import canonical_form, lattice_graph
+from tightmap.canonical.units import choose_unit
+from tightmap.energy.energies import energy, labelling_size, minima_size, unary_argmin
+from tightmap.graph.graph import Graph
+from tightmap.graph.stencil import find_stencil
+from tightmap.moves.coordinate_descent import descend_within, local_minimum
+
+KINDS = ("potts", "linear", "quadratic", "untruncated")
+
+
+def image(kind: str, shape: tuple[int, int], labels: int, neighbours: int, listed: bool, seed: int) -> tm.Model:
+    rng = np.random.default_rng(seed)
+    model = tm.Model.grid(*shape, labels)
+    model.add_unaries(rng.random((*shape, labels)))
+    model.add_constant(1.5)
+    edges = model.edges(neighbours)
+    weights = rng.random(len(edges)) - 0.2 if listed else np.full(len(edges), 0.3)
+    if kind == "potts":
+        model.add_potts(edges, weights)
+    elif kind == "quadratic":
+        model.add_truncated_quadratic(edges, weights, 3.0)
+    else:
+        model.add_truncated_linear(edges, weights, 1.5 if kind == "linear" else np.inf)
+    return model
+
+
+def both(model: tm.Model) -> tuple[Graph, Graph]:
+    lattice = lattice_graph(model, least=0)
+    assert lattice is not None
+    return lattice, canonical_form(model, choose_unit(model, model.blocks)).graph
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (3, 8), (9, 4), (7, 11)])
+def test_the_same_as_with_a_list_of_edges(kind: str, listed: bool, shape: tuple[int, int]) -> None:
+    for neighbours in (4, 8):
+        for labels in (2, 5):
+            model = image(kind, shape, labels, neighbours, listed, labels)
+            lattice, graph = both(model)
+            assert "arrays" not in lattice.__dict__
+            for name in ("n", "m", "order", "max_labels", "uniform", "quantum", "typical", "shift", "grid_shape"):
+                assert getattr(lattice, name) == getattr(graph, name), name
+            assert lattice.differences == graph.differences
+            assert np.array_equal(lattice.unary, graph.unary)
+            assert np.array_equal(unary_argmin(lattice), unary_argmin(graph))
+            rng = np.random.default_rng(1)
+            for _ in range(3):
+                labels_of = rng.integers(0, labels, graph.n)
+                value = energy(graph, labels_of)
+                assert np.isclose(energy(lattice, labels_of), value, rtol=1e-13, atol=0)
+                assert np.isclose(labelling_size(lattice, labels_of), labelling_size(graph, labels_of), rtol=1e-13)
+                assert np.isclose(graph.user_energy(value), model.energy(labels_of), rtol=1e-12)
+                assert np.array_equal(local_minimum(lattice, labels_of), local_minimum(graph, labels_of))
+                assert np.array_equal(lattice.lift(labels_of), graph.lift(labels_of))
+                assert np.array_equal(lattice.restrict(labels_of), graph.restrict(labels_of))
+            assert np.isclose(minima_size(lattice), minima_size(graph), rtol=1e-13)
+            one, other = find_stencil(lattice), find_stencil(graph)
+            assert one is not None and other is not None
+            for name in ("height", "width", "labels", "kind", "displacements", "weights", "profile"):
+                assert np.array_equal(getattr(one, name), getattr(other, name)), name
+            assert (find_stencil(lattice, 2, 1) is None) == (neighbours == 8)
+            assert "arrays" not in lattice.__dict__
+            for name, mine, theirs in zip(graph.arrays._fields, lattice.arrays, graph.arrays, strict=True):
+                assert np.array_equal(mine, theirs), name
+            assert type(lattice.arrays) is type(graph.arrays)
+            assert np.array_equal(lattice.variables, graph.variables)
+            assert np.array_equal(lattice.fixed, graph.fixed)
+
+
+def test_what_is_not_such_an_image() -> None:
+    def made() -> tm.Model:
+        return image("potts", (5, 6), 3, 4, True, 0)
+
+    assert lattice_graph(made(), least=0) is not None
+    assert lattice_graph(made()) is None  # too small to be worth it
+    model = made()
+    model.clamp({3: 1})
+    assert lattice_graph(model, least=0) is None
+    model = made()
+    model.add_potts(model.edges()[:4], 1.0)
+    assert lattice_graph(model, least=0) is None
+    model = made()
+    model.replace_weights(np.where(np.arange(model.num_factors) == 7, 0.0, 1.0))
+    assert lattice_graph(model, least=0) is None
+    model = made()
+    hard = np.zeros((5, 6, 3))
+    hard[2, 2, 1] = np.inf
+    model.add_unaries(hard)
+    assert lattice_graph(model, least=0) is None
+    model = tm.Model.grid(5, 6, 3)
+    model.add_unaries(np.zeros((30, 3)))
+    model.add_potts(model.edges()[::-1], 1.0)
+    assert lattice_graph(model, least=0) is None
+    model = tm.Model.grid(5, 6, 3)
+    model.add_unaries(np.ones((30, 3)))
+    model.add_truncated_linear(model.edges(), 1.0, np.linspace(1.0, 2.0, len(model.edges())))
+    assert lattice_graph(model, least=0) is None
+    assert lattice_graph(tm.Model.grid(5, 6, 3), least=0) is None
+
+
+def test_changed_arrays_are_what_counts() -> None:
+    lattice, graph = both(image("linear", (5, 6), 3, 8, True, 0))
+    labels = np.random.default_rng(0).integers(0, 3, graph.n)
+    twice = lattice.arrays._replace(unary=2.0 * lattice.arrays.unary)
+    changed, expected = replace(lattice, arrays=twice), replace(graph, arrays=twice)
+    assert changed.lattice is None and np.array_equal(changed.unary, twice.unary)
+    assert energy(changed, labels) == energy(expected, labels)
+    assert np.array_equal(local_minimum(changed, labels), local_minimum(expected, labels))
+
+
+def test_pickles_and_copies() -> None:
+    lattice, graph = both(image("potts", (5, 6), 3, 4, False, 0))
+    labels = np.random.default_rng(0).integers(0, 3, graph.n)
+    for other in (pickle.loads(pickle.dumps(lattice)), copy.copy(lattice)):
+        assert energy(other, labels) == energy(graph, labels)
+        assert np.array_equal(other.arrays.scope, graph.arrays.scope)
+        assert (other.n, other.m, other.typical) == (graph.n, graph.m, graph.typical)
+
+
+def test_costs_that_are_added_later_change_nothing() -> None:
+    model = image("potts", (5, 6), 3, 4, False, 0)
+    lattice, graph = both(model)
+    model.add_unaries(np.ones((30, 3)))
+    model.add_potts([[0, 7]], 2.0)
+    assert np.array_equal(lattice.arrays.unary, graph.arrays.unary)
+    assert lattice.arrays.weight.shape == graph.arrays.weight.shape
+
+
+def test_a_descent_without_time_ends_where_it_is() -> None:
+    lattice, _ = both(image("linear", (60, 70), 4, 8, True, 3))
+    labels = np.zeros(lattice.n, dtype=np.int64)
+    descend_within(lattice, labels, -1.0)
+    assert (labels == 0).any()
+
+
+@pytest.mark.parametrize("method", ["trws", "admm", "auto", "expansion", "bcd"])
+def test_methods_find_the_same(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("potts", "linear"):
+        results = []
+        for least in (0, 10**9):
+            monkeypatch.setattr(build, "IMPLICIT", least)
+            model = image(kind, (12, 13), 3, 4, False, 4)
+            assert (model.graph().lattice is not None) == (least == 0)
+            results.append(tm.solve(model, method, max_iterations=40))
+        one, other = results
+        assert np.isclose(one.energy, other.energy, rtol=1e-9)
+        assert np.isclose(one.lower_bound, other.lower_bound, rtol=1e-9)
+        assert one.lower_bound <= one.energy
