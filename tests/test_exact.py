@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from unittest.mock import patch
 
 import numpy as np
@@ -14,6 +15,7 @@ from naive import brute_force
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
 from tightmap.moves.context import Context
+from tightmap.registry import make_solver
 from tightmap.solvers.base import Init
 from tightmap.solvers.exact import solver as exact
 from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
@@ -273,3 +275,24 @@ def test_labellings_from_outside_while_a_dive_is_under_way(seed):
             if rng.random() < 0.3:
                 solver.adopt(state, graph.restrict(rng.integers(0, labels, n)))
     assert state.bound == optimum == energy(graph, state.best)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_bound_is_one_also_where_nothing_better_is_left(seed):
+    """Where the first labelling is the best one, all others are cut off at once: that proves its energy, no more."""
+    rng = np.random.default_rng(seed)
+    model = tm.Model([3, 2])
+    model.add_unaries(nodes=[0], costs=[rng.normal(size=3) * 3])
+    model.add_unaries(nodes=[1], costs=[rng.normal(size=2) * 3])
+    model.add_factors([[0, 1]], rng.normal(size=(3, 2)) * 4)
+    graph = model.graph()
+    labellings = [np.array(x) for x in itertools.product(range(3), range(2))]
+    best = min(labellings, key=lambda x: energy(graph, x))
+    solver = make_solver("exact", {})
+    state = solver.start(graph, Init(labels=best), Context())
+    for _ in range(20):
+        progress = solver.step(state)
+        assert progress.bound <= energy(graph, best) + 1e-12 * graph.magnitude(energy(graph, best))
+        if progress.done:
+            break
+    assert progress.done

@@ -67,7 +67,10 @@ def test_plain_python_keeps_the_promises():
     chosen = "different or tree or without or (inf and not 2)"  # methods have digits in their names too
     options = ("-p", "no:xdist", "-p", "no:cacheprovider")
     said = python("-m", "pytest", *options, "test_conformance.py", "-k", chosen, NUMBA_DISABLE_JIT="1")
-    assert f"{5 * len(usable_methods())} passed" in said
+    expected = sum(
+        3 if "2" in name else 5 for name in usable_methods()
+    )  # two of the five are deselected by such a name
+    assert f"{expected} passed" in said
 
 
 def test_plain_numba_gives_the_same_results():

@@ -116,7 +116,10 @@ def plain_sweeper(graph, order):
         own, other = b // CHUNK, a // CHUNK
         outside = own // block > other // block
         np.maximum.at(need[towards], own[outside], other[outside] % block + 1)
-    start = np.concatenate(([0], np.cumsum(g.cards[ends].max(axis=1).astype(np.int64))))
+    sizes = g.cards[ends].max(axis=1).astype(np.int64)
+    visits = np.argsort(first, kind="stable")  # messages lie in the order of the first visits
+    start = np.empty(graph.m, dtype=np.int64)
+    start[visits] = np.cumsum(sizes[visits]) - sizes[visits]
     four = g.cards == 4
     fits = (g.kind == Kind.POTTS) & (g.weight >= 0.0) & four[graph.edges].all(axis=1)
     four[graph.edges[~fits]] = False

@@ -79,7 +79,7 @@ def _variable_minima(first, last, ids, g, messages, at, low, wrong):
 
 @compiled
 def _factor_minima(first, last, ids, g, messages, at, low, wrong, scratch, longest):
-    """low_f = min c_f, and wrong_f: what rounding may have added to it, in units of 2^-53 (as in energies.py)."""
+    """low_f = min c_f, and wrong_f: what rounding may have added, in units of 2^-53 (as in energy/energies.py)."""
     out, work = np.empty(scratch), np.empty(scratch)
     vectors, start = np.empty(longest), np.empty(128, np.int64)
     for k in range(first, last):

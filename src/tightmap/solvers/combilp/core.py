@@ -141,8 +141,10 @@ class Core:
             value = energy(self.graph, progress.labels)
             if value < self.value:
                 self.labels, self.value = progress.labels.copy(), value
-        if progress.bound is not None and progress.bound > self.bound:
-            self.bound, self.error = float(progress.bound), getattr(progress.bound, "error", 0.0)
+        if (
+            progress.bound is not None and progress.bound > self.bound
+        ):  # a search may end with no more than "no better one"
+            self.bound, self.error = min(float(progress.bound), self.value), getattr(progress.bound, "error", 0.0)
         if progress.done:
             self.solved, self.inner = True, None
 

@@ -78,8 +78,12 @@ class Network:
         return own
 
     def bound(self, units: int) -> Certified:
-        """The energy that so many units (constant left out) prove."""
-        value = self.base + (self.constant + units) / self.scale - self.allowance
+        """The energy that so many units (constant left out) prove.
+
+        Costs that reach the upper bound stand for all greater ones, and may be added up several times when tables are
+        merged or eliminated: more than that no labelling was ever shown to cost.
+        """
+        value = self.base + min(self.constant + units, self.upper) / self.scale - self.allowance
         if self.whole:
             return Certified(value, UNIT * 4.0 * abs(value))
         # what was cut off below one unit of every cost, and what counted as a tie, may be missing as well
