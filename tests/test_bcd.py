@@ -148,3 +148,66 @@ def test_small_differences_beside_large_costs_are_descended(incremental):
     model.add_factors([[0, 1]], [[0.0, 0.25], [0.25, 0.0]])
     result = tm.solve(model, "bcd", restarts=0, incremental=incremental, init=[1, 0])
     assert result.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_two_kinds_of_sweeps_that_disagree_about_rounding_end(incremental):
+    """Columns and single nodes each took back what the other had gained beside hard constraints, for ever."""
+    inf = np.inf
+    model = tm.Model.grid(2, 7, 2)
+    unaries = [
+        [-0.9999999997372138, 1.0000000000862725],
+        [0.999999999962539, -0.99999999999009],
+        [1.0000000001046692, 2.0000000001247753],
+        [-2.0000000000107723, 2.0000000000601754],
+        [0.9999999997788672, inf],
+        [0.9999999999216621, 1.0000000000580271],
+        [-1.9999999999527305, -1.0000000001258942],
+        [inf, -1.0000000000686438],
+        [inf, 2.000000000052769],
+        [inf, inf],
+        [-1.9999999998957432, -2.8152918663643712e-11],
+        [-2.000000000149818, 1.9999999999215896],
+        [-5.661459137435977e-11, 1.9999999999050293],
+        [1.9999999998271447, -0.99999999988318],
+    ]
+    model.add_unaries(unaries)
+    scopes = [
+        [0, 1],
+        [1, 2],
+        [2, 3],
+        [3, 4],
+        [4, 5],
+        [5, 6],
+        [7, 8],
+        [8, 9],
+        [9, 10],
+        [10, 11],
+        [11, 12],
+        [12, 13],
+        [0, 7],
+        [1, 8],
+        [2, 9],
+        [3, 10],
+        [4, 11],
+        [5, 12],
+        [6, 13],
+    ]
+    tables = [
+        [[-1.0000000001449265, inf], [-1.9999999999496807, inf]],
+        [[2.000000000042828, 2.00000000000267], [1.0000000000712272, inf]],
+    ]
+    index = [0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0]
+    weights = [3.0, 0.5, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 3.0, 0.5, 0.1, 0.5, 0.1, 1.0, 1.0, 1.0, 0.1, 0.0]
+    model.add_indexed_factors(scopes, tables, index, weights)
+    options = {"restarts": 1, "order": "random", "blocks": "columns", "incremental": incremental}
+    assert tm.solve(model, "bcd", seed=4, max_iterations=1000, **options).status is tm.Status.INFEASIBLE
+    steps = 0
+
+    def count(info):
+        nonlocal steps
+        steps += 1
+        return steps > 200
+
+    tm.solve(model, "bcd", seed=4, callback=count, **options)
+    assert steps <= 200

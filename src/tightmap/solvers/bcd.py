@@ -55,6 +55,7 @@ class State:
     cost: Vector | None = None
     position: int = 0
     changed: int = 0
+    reached: float = float("inf")  # energy after the last step of another kind than plain sweeps
     best: Labels | None = None
     best_energy: float = float("inf")
     drawn: npt.NDArray[np.int64] | None = None  # the starts of this step
@@ -131,7 +132,7 @@ class BCD(Solver):
     def _begin(self, state: State, labels: Labels) -> None:
         state.labels = labels
         state.dirty = np.ones(state.graph.n, dtype=np.uint8)
-        state.position, state.changed = 0, 0
+        state.position, state.changed, state.reached = 0, 0, float("inf")
         if state.keep_costs:
             state.cost = np.empty(len(state.graph.arrays.unary))
             initial_costs(state.graph.arrays, labels, state.cost)
@@ -172,12 +173,12 @@ class BCD(Solver):
             # Kept costs are only good to TIE: the last differences are found with fresh ones
             state.dirty[:] = 1
             state.changed, _ = descend(*walk[:4], 0, graph.n, time_left(state.context))
-            if state.changed:
+            if state.changed and self._really_lower(state):
                 initial_costs(g, state.labels, state.cost)
         if state.forests is not None and state.changed == 0:
             state.changed = sweep_forests(graph, state.forests, state.labels, state.context)
             state.dirty[:] = 1
-            if state.cost is not None:
+            if state.changed and self._really_lower(state) and state.cost is not None:
                 initial_costs(g, state.labels, state.cost)
         state.position = 0
         state.iterations += 1
@@ -190,6 +191,18 @@ class BCD(Solver):
         if better:
             state.best, state.best_energy = state.labels.copy(), value
         return Progress(labels=state.best if better else None, done=not self._next_start(state))
+
+    def _really_lower(self, state: State) -> bool:
+        """Whether the labels are better than when this was last asked; if not, the descent from this start is over.
+
+        Sweeps with kept costs, with fresh ones and over forests add the same costs up in different orders.  Beside hard
+        constraints their roundings may differ by more than two labellings do, and each undoes what the other did.
+        """
+        value = energy(state.graph, state.labels)
+        if not value < state.reached:
+            state.changed = 0
+        state.reached = min(value, state.reached)
+        return state.changed > 0
 
     def finish(self, state: State) -> Final:
         candidates = [c for c in (state.best, state.labels) if c is not None and len(c) == state.graph.n]
