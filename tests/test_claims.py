@@ -156,6 +156,21 @@ def test_large_offsets_of_tables_are_no_reason_to_claim_more():
     assert wrong == 0
 
 
+@pytest.mark.parametrize("method", ["combilp", "exact", "trws", "srmp", "ad3", "auto"])
+def test_large_offsets_of_tables_with_fractions(method):
+    """What many roundings may add up to is no measure of what two energies differ by."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        model = tm.Model([3] * 6)
+        model.add_unaries(2.0**40 + rng.normal(size=(6, 3)))
+        model.add_factors(list(itertools.combinations(range(6), 2))[::2], 2.0**40 + rng.normal(size=(8, 3, 3)))
+        best = min(model.energy(np.array(x)) for x in itertools.product(range(3), repeat=6))
+        rounding = 2.0**-53 * 2 * 14 * 14 * 2.0**40  # of two sums of fourteen terms
+        result = tm.solve(model, method, max_iterations=60)
+        assert result.lower_bound <= best + rounding
+        assert result.status is not tm.Status.OPTIMAL or result.energy <= best + rounding
+
+
 def test_costs_whose_sum_is_no_number_are_refused():
     model = tm.Model([2, 2])
     model.add_unaries(np.full((2, 2), 1.7e308))

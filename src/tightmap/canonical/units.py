@@ -82,8 +82,17 @@ def lost_costs(model: Model, blocks: Sequence[Block], power: int) -> float:
 
 
 def _vanish(costs: FloatArray, scaled: FloatArray) -> bool:
-    """Has some cost become too small for a normal number, in which no bits are lost?"""
-    return bool(((np.abs(scaled) < NORMAL) & (costs != 0.0)).any())
+    """Has some cost lost bits, having become too small for a normal number?"""
+    small = (np.abs(scaled) < NORMAL) & (costs != 0.0)
+    if not small.any():
+        return False
+    at = np.argmax(np.where(np.isfinite(scaled), np.abs(scaled), 0.0))
+    power = math.frexp(scaled.flat[at])[1] - math.frexp(costs.flat[at])[1]
+    if scaled.flat[at] == 0.0:
+        return True
+    with np.errstate(over="ignore"):  # of tables that no factor uses: they are zero in ``scaled``, so it is not asked
+        expected = np.ldexp(costs[small], power)
+        return bool(((np.ldexp(expected, -power) != costs[small]) & np.isfinite(expected)).any())
 
 
 def _every(count: int) -> slice:

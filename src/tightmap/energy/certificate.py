@@ -10,11 +10,13 @@ is used is
 rounded up to the next possible energy where all costs are multiples of a quantum.
 
 The energy of a labelling x is a sum too: |E_computed(x) - E(x)| <= N u S(x), with N terms of total size S(x).  A
-labelling is called optimal when energy and bound differ by no more than these two errors can explain,
+labelling is called optimal when energy and computed bound differ by no more than rounding explains,
 
-    E_computed(x) - bound <= 2 error + N u S(x),
+    E_computed(x) - raw <= error / WORST + N u S(x).
 
-so nothing that could be seen in float64 is left open.  All terms scale with the costs and none is absolute, so the
+The error is that of the worst case, in which all roundings go the same way; in sums of any length they do not, and a
+method that stops as soon as it may claim something would always stop with a gap of all that is allowed.  So nothing
+that could be seen in float64 is left open.  All terms scale with the costs and none is absolute, so the
 claim does not change when all costs are multiplied by a number, nor when a constant is added (constants are kept
 apart).  Messages of a method may be far larger than the costs they stand for; then the error proves nothing, so both
 tolerances are also limited to a billionth of what was really added: the size of the terms of x and of the smallest
@@ -32,6 +34,7 @@ import numpy.typing as npt
 from tightmap.graph.graph import Graph
 
 UNIT = 2.0**-53
+WORST = 16.0  # the error of a bound is at least so many times what rounding really does to it
 RELATIVE = 1e-9  # of the size of what was added: the largest difference that may ever pass for rounding
 
 
@@ -83,7 +86,7 @@ class Proof:
         from tightmap.energy.energies import labelling_size, minima_size
 
         graph = self.graph
-        error = 2.0 * getattr(bound, "error", 0.0)
+        error = (1.0 + 1.0 / WORST) * getattr(bound, "error", 0.0)
         if self._labels is not labels:
             self._labels, self._size = labels, labelling_size(graph, labels)
         terms = UNIT * (graph.n + graph.m + 4) * self._size + 2.0 * graph.slack
