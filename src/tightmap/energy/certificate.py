@@ -10,13 +10,15 @@ is used is
 rounded up to the next possible energy where all costs are multiples of a quantum.
 
 The energy of a labelling x is a sum too: |E_computed(x) - E(x)| <= N u S(x), with N terms of total size S(x).  A
-labelling is called optimal when energy and computed bound differ by no more than rounding explains,
+labelling is called optimal when energy and bound differ by no more than these two errors can explain,
 
-    E_computed(x) - raw <= error / WORST + N u S(x).
+    E_computed(x) - bound <= 2 error + N u S(x).
 
-The error is that of the worst case, in which all roundings go the same way; in sums of any length they do not, and a
-method that stops as soon as it may claim something would always stop with a gap of all that is allowed.  So nothing
-that could be seen in float64 is left open.  All terms scale with the costs and none is absolute, so the
+For sums of messages the error is that of the worst case, in which all roundings go the same way; they do not, and a
+method that stops as soon as it may claim something would always stop with a gap of all that is allowed.  There only a
+part of the second error counts, E_computed(x) - raw <= error / WORST + N u S(x); errors that are no worst case, as the
+grain in which a search counts, count in full.  So nothing that could be seen in float64 is left open.  All terms scale
+with the costs and none is absolute, so the
 claim does not change when all costs are multiplied by a number, nor when a constant is added (constants are kept
 apart).  Messages of a method may be far larger than the costs they stand for; then the error proves nothing, so both
 tolerances are also limited to a billionth of what was really added: the size of the terms of x and of the smallest
@@ -34,7 +36,8 @@ import numpy.typing as npt
 from tightmap.graph.graph import Graph
 
 UNIT = 2.0**-53
-WORST = 16.0  # the error of a bound is at least so many times what rounding really does to it
+WORST = 16.0  # the error of a sum of messages is at least so many times what rounding really does to it
+SHARE = 0.5 * (1.0 + 1.0 / WORST)  # of such an error, twice of which may separate energy and bound
 RELATIVE = 1e-9  # of the size of what was added: the largest difference that may ever pass for rounding
 
 
@@ -53,8 +56,11 @@ class Certified(float):
         return Certified, (float(self), self.error)
 
 
-def certify(graph: Graph, raw: float, error: float) -> Certified:
-    """Subtract what rounding may have added, then round up to the next possible energy where there is a quantum."""
+def certify(graph: Graph, raw: float, error: float, worst: bool = True) -> Certified:
+    """Subtract what rounding may have added, then round up to the next possible energy where there is a quantum.
+
+    ``worst``: the error is that of the worst case, as for sums of messages.
+    """
     allowance = error + graph.slack + UNIT * 4.0 * (abs(raw) + abs(graph.constant))
     bound = raw - allowance
     if graph.quantum > 0.0 and math.isfinite(bound):
@@ -64,7 +70,7 @@ def certify(graph: Graph, raw: float, error: float) -> Certified:
         rounded = graph.constant + steps * graph.quantum
         if rounded >= bound:
             return Certified(rounded, UNIT * 4.0 * abs(rounded))
-    return Certified(bound, allowance)
+    return Certified(bound, SHARE * allowance if worst else allowance)
 
 
 class Proof:
@@ -86,7 +92,7 @@ class Proof:
         from tightmap.energy.energies import labelling_size, minima_size
 
         graph = self.graph
-        error = (1.0 + 1.0 / WORST) * getattr(bound, "error", 0.0)
+        error = 2.0 * getattr(bound, "error", 0.0)
         if self._labels is not labels:
             self._labels, self._size = labels, labelling_size(graph, labels)
         terms = UNIT * (graph.n + graph.m + 4) * self._size + 2.0 * graph.slack

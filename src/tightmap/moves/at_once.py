@@ -95,4 +95,4 @@ def minimum_at_once(graph: Graph) -> tuple[Labels, float, Certified] | None:
     if size < 0.0:
         return None
     found = energy(graph, labels)
-    return labels, found, certify(graph, found, 4.0 * (graph.n + graph.m + 4) * UNIT * size)
+    return labels, found, certify(graph, found, 4.0 * (graph.n + graph.m + 4) * UNIT * size, worst=False)

@@ -21,7 +21,7 @@ from enum import Enum
 
 import numpy as np
 
-from tightmap.energy.certificate import UNIT, Certified, certify
+from tightmap.energy.certificate import SHARE, UNIT, Certified, certify
 from tightmap.energy.energies import energy
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.components import component_fusion
@@ -85,7 +85,7 @@ class CoreSearch:
         lost = math.fsum(core.error + core.wrong for core in used)
         if found > self.bound:
             rounded = found > raw - wrong
-            self.bound = found if rounded else Certified(float(found), found.error + lost)
+            self.bound = found if rounded else Certified(float(found), found.error + SHARE * lost)
 
     # ------------------------------------------------------------------------------------------- where to search
 

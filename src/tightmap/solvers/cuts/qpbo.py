@@ -100,7 +100,7 @@ class QPBOSolver(Solver):
         submodular = not (q.weight > 0.0).any()
         roof = (SubmodularCut if submodular else QPBO)(q.linear, q.first, q.second, q.weight, q.constant)
         chosen = roof.solve()[: graph.n]
-        state.bound = certify(graph, roof.bound + roof.error + graph.constant, q.error + roof.error)
+        state.bound = certify(graph, roof.bound + roof.error + graph.constant, q.error + roof.error, worst=False)
         if isinstance(roof, SubmodularCut):  # one cut on half the nodes, and nothing is left to improve
             state.labels = chosen.astype(np.int64)
             return Progress(labels=state.labels, bound=state.bound, done=True)

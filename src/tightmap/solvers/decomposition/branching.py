@@ -116,7 +116,7 @@ class Search:
     def _energy_as_bound(self, labels: Labels) -> Certified:
         graph = self.incumbent.graph
         terms = UNIT * (graph.n + graph.m + 4) * labelling_size(graph, labels)
-        return certify(graph, energy(graph, labels), terms)
+        return certify(graph, energy(graph, labels), terms, worst=False)
 
     def _restrict(self, node: Node) -> None:
         run, allowed = self.run, node.allowed

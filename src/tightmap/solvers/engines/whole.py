@@ -104,7 +104,7 @@ class Whole:
 
     def bound(self, graph: Graph, units: int) -> Certified:
         """The bound of the energy that a bound of the sum of all costs proves."""
-        proven = certify(graph, self.base + units / self.scale, self.allowance)
+        proven = certify(graph, self.base + units / self.scale, self.allowance, worst=False)
         if self.exact:
             return proven
         # what was cut off may be missing; it is no part of what was subtracted

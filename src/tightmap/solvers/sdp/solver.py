@@ -174,7 +174,7 @@ class SDP(Solver):
     def _bound(self, state: State, spins: Spins, form: float, error: float) -> Certified:
         """A bound of the form as one of the energy."""
         total = spins.error + math.ldexp(error, spins.power) + 2.0**-52 * abs(spins.bound(form))
-        return certify(state.graph, spins.bound(form), total)
+        return certify(state.graph, spins.bound(form), total, worst=False)
 
     def _round(self, state: State, vectors: FloatArray) -> None:
         assert state.rounding is not None
