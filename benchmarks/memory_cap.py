@@ -1,6 +1,6 @@
 """A grid under a memory cap of a quarter of its size: costs, iterates and labels in files, and the same labels.
 
-    python benchmarks/memory_cap.py --side 4000 --labels 4 --folder /tmp/cap [--part 0.25]
+    python benchmarks/memory_cap.py --side 4000 --labels 4 --folder FOLDER [--part 0.25]
 
 The size of a model is what a run in memory holds: unaries, iterates before and after a step, labellings.  The second
 run is in a process whose private memory, interpreter and compiled kernels included, the system limits to a part of
