@@ -27,3 +27,10 @@ def test_the_checks_see_what_is_wrong(monkeypatch):
 def test_the_picture_shows_every_room():
     picture = house.draw()
     assert picture.startswith("<svg") and all(f">{room}</text>" in picture for room in house.rooms())
+
+
+def test_lazy_attributes_hold_no_lock():
+    """`functools.cached_property` hangs in a child that is forked while another thread computes one (runtime/lazy)."""
+    package = Path(__file__).parents[1] / "src" / "tightmap"
+    users = [p for p in package.rglob("*.py") if p.name != "lazy.py" and "cached_property" in p.read_text()]
+    assert users == []

@@ -10,9 +10,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 
 import pytest
+
+from tightmap.runtime.lazy import lazy
 
 LIMIT = 300.0  # seconds, far more than is needed
 
@@ -187,6 +190,33 @@ thread.join()
 print("done")
 """,
     )
+
+
+@needs_fork
+def test_fork_while_another_thread_computes_a_lazy_attribute():
+    """The child computes its own: no lock of the other thread is left in it."""
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, wait):
+            self.wait = wait
+
+        @lazy
+        def value(self):
+            entered.set()
+            return not self.wait or leave.wait(60)
+
+    thread = threading.Thread(target=lambda: Slow(wait=True).value)
+    thread.start()
+    entered.wait()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)  # what hangs is killed
+        os._exit(0 if Slow(wait=False).value else 1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    leave.set()
+    thread.join()
+    assert code == 0
 
 
 def test_two_threads_at_once(tmp_path):

@@ -7,11 +7,11 @@ Expanding them to one vector per factor and member costs memory, so it is done w
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tightmap.energy.energies import message_offsets
 from tightmap.graph.graph import FloatArray, Graph
+from tightmap.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from tightmap.solvers.base import Init
@@ -33,7 +33,7 @@ class Dual:
         """For pickling: the messages themselves; a method's own state belongs to the process that made it."""
         return {"graph": self.graph, "native": None, "_expand": None, "messages": self.messages}
 
-    @cached_property
+    @lazy
     def messages(self) -> FloatArray:
         assert self._expand is not None
         return self._expand()

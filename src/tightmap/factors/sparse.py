@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from tightmap.factors.sparse_kernels import (
     sparse_value,
 )
 from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
+from tightmap.runtime.lazy import lazy
 
 FEW = 16  # factors that share a list of exceptions and are looked up one by one
 
@@ -45,7 +45,7 @@ class SparseBlock(Block):
         """C-order index of every exception."""
         return np.ravel_multi_index(tuple(self.entries.T), tuple(self.shape)).astype(np.int64)
 
-    @cached_property
+    @lazy
     def sorted_keys(self) -> tuple[IntArray, FloatArray]:
         """Keys of the exceptions, ascending, with their costs."""
         keys = self.keys() if len(self.entries) else np.zeros(0, dtype=np.int64)

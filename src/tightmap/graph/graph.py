@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.lattice import Lattice
+from tightmap.runtime.lazy import lazy
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -157,7 +157,7 @@ class Graph:
         """All unary costs, label s of variable i at arrays.offset[i] + s."""
         return self.arrays.unary if self.lattice is None else self.lattice.pixels.unary
 
-    @cached_property
+    @lazy
     def differences(self) -> bool:
         """All factors are Potts or differences of labels, and no weight is negative."""
         if self.lattice is not None:
@@ -165,7 +165,7 @@ class Graph:
         kinds = (Kind.POTTS, Kind.LINEAR, Kind.QUADRATIC)
         return bool(np.isin(self.arrays.kind, kinds).all() and (self.arrays.weight >= 0).all())
 
-    @cached_property
+    @lazy
     def order(self) -> int:
         """Largest number of variables in a factor (1 without factors)."""
         if self.lattice is not None:
@@ -177,20 +177,20 @@ class Graph:
         """The smallest type that holds a label: for labellings that are kept, not worked on."""
         return np.min_scalar_type(max(self.max_labels - 1, 0))
 
-    @cached_property
+    @lazy
     def max_labels(self) -> int:
         if self.lattice is not None:
             return self.lattice.pixels.labels
         return int(self.arrays.cards.max()) if self.n else 1
 
-    @cached_property
+    @lazy
     def uniform(self) -> bool:
         """All variables have the same number of labels."""
         if self.lattice is not None:
             return True
         return self.n > 0 and bool((self.arrays.cards == self.arrays.cards[0]).all())
 
-    @cached_property
+    @lazy
     def edges(self) -> npt.NDArray[np.int32]:
         """(m, 2) scopes of a pairwise graph."""
         if self.order > 2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from tightmap.errors import ModelError
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.tokens import chase
 from tightmap.model.model import Model
+from tightmap.runtime.lazy import lazy
 
 EXPLICIT, SPARSE, ABSOLUTE, TRUNCATED_ABSOLUTE, SQUARED, TRUNCATED_SQUARED = range(16000, 16006)
 POTTS, POTTS_N, CONSTANT, STATIC_UNARY, DYNAMIC_UNARY, POTTS_G = range(16006, 16012)
@@ -32,7 +32,7 @@ class Functions:
     def fail(self, what: str) -> None:
         raise ModelError(f"group function-id-{self.kind}: {what}")
 
-    @cached_property
+    @lazy
     def shaped(self) -> tuple[IntArray, IntArray]:
         """(start, arity) of the shape of every function, for streams of records ``d, s_1 .. s_d``."""
         if self.count > len(self.indices):
@@ -85,7 +85,7 @@ class Functions:
             self.fail(f"expected {total:.0f} values for these shapes, got {len(self.values)}")
         return (np.cumsum(sizes) - sizes).astype(np.int64)
 
-    @cached_property
+    @lazy
     def table_starts(self) -> IntArray:
         starts, arity = self.shaped
         if (arity == 0).all():
@@ -97,7 +97,7 @@ class Functions:
             np.multiply.at(sizes, inside, self.indices[places].astype(np.float64))
         return self.value_starts(sizes)
 
-    @cached_property
+    @lazy
     def sparse_layout(self) -> list[tuple[int, int, int, int, int]]:
         """(place of the shape, arity, place of the keys, how many, place of the values) of every sparse function."""
         layout = []

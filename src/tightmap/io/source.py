@@ -14,7 +14,6 @@ import os
 import stat
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from tightmap.errors import ModelError
 from tightmap.io.atomic import COMPRESSED
+from tightmap.runtime.lazy import lazy
 from tightmap.runtime.memory import available_bytes, require
 
 MAX_BYTES = 2 << 30  # of one file after decompression, and of one array in it
@@ -63,7 +63,7 @@ class Source:
         """The first bytes of the content."""
         return self._read(number)
 
-    @cached_property
+    @lazy
     def data(self) -> bytes:
         """The whole content, decompressed."""
         size = self.file_size

@@ -7,13 +7,13 @@ x[offset[i] + s].  Factors of equal shape are kept together, so that NumPy handl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.reference.tensor import Vector, contract
+from tightmap.runtime.lazy import lazy
 
 Labels = npt.NDArray[np.int64]
 
@@ -53,7 +53,7 @@ class Tables:
         """x[rows[i]] is x_i."""
         return [slice(a, b) for a, b in zip(self.offset[:-1], self.offset[1:], strict=True)]
 
-    @cached_property
+    @lazy
     def cliques(self) -> list[list[tuple[Group, int, int]]]:
         """C(i) for every variable i: the group, the number in it and the position of i, of the cliques with i."""
         out: list[list[tuple[Group, int, int]]] = [[] for _ in self.rows]

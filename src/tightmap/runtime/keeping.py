@@ -16,7 +16,6 @@ import pickle
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 
 from tightmap.runtime import guard
 from tightmap.runtime.fingerprint import fingerprint
+from tightmap.runtime.lazy import lazy
 from tightmap.runtime.plain import CODE_OPTIONS
 from tightmap.runtime.shipped import Shipped, shipped
 
@@ -153,7 +153,7 @@ class Kept(NullCache):
         self._stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
         self._shipped = shipped(py_func.__module__.partition(".")[0])
 
-    @cached_property
+    @lazy
     def _own(self) -> NullCache | _OwnCache:
         try:
             return _OwnCache(self._py_func, self._stamp)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
+
+from tightmap.runtime.lazy import lazy
 
 Labels = npt.NDArray[np.int64]
 
@@ -17,21 +17,21 @@ class KeptLabels:
         self.offset, self.alive = offset, alive
         self.first = np.concatenate(([0], np.cumsum(alive)))[offset]  # number of the first kept label of a variable
 
-    @cached_property
+    @lazy
     def everything(self) -> bool:
         return bool(self.alive.all())
 
-    @cached_property
+    @lazy
     def cards(self) -> list[int]:
         """How many labels every variable keeps."""
         return [int(c) for c in np.diff(self.first)]
 
-    @cached_property
+    @lazy
     def labels(self) -> list[Labels]:
         """The labels of the graph that every variable keeps."""
         return [np.flatnonzero(mine) for mine in np.split(self.alive, self.offset[1:-1])]
 
-    @cached_property
+    @lazy
     def _place(self) -> Labels:
         return np.cumsum(self.alive) - 1
 
