@@ -9,6 +9,15 @@
     matching              points to points, each at most once
     photomontage          from which of several pictures each pixel is taken; seams cost the differences along them
     noisy parity          clauses of three binary variables, a fifth of them hard
+    radio links           frequencies of transmitters in pairs at a fixed distance; what is too near costs
+    satellite             which pictures to take in which orbit: two or three of them may exclude each other
+    warehouses            which to open, and where each shop gets its goods from
+    proteins              a rotamer for every residue, all pairs interact, some clash
+    surfaces              regions of a picture with seven labels, pairs and triples of neighbours
+    colouring             maps that need one colour more than there are
+    assignment            objects to places, quadratic costs, each place once
+    diagnosis             findings that any of several diseases may cause, with leaks (noisy-or)
+    spin glass            couplings of +1 and -1 on a torus
 
 Every function takes a seed and gives the same model for it.
 """
@@ -216,6 +225,136 @@ def photomontage(seed: int, shape: tuple[int, int] = (160, 200), labels: int = 5
     return model
 
 
+def radio_links(seed: int, n: int = 60) -> tm.Model:
+    """Transmitters 2k and 2k + 1 differ by 238 exactly; the other pairs cost where they are nearer than asked for."""
+    rng = np.random.default_rng([seed, 9])
+    band = np.array([16 + 14 * k for k in range(12)] + [254 + 14 * k for k in range(12)] + [30 + 238, 44 + 238])
+    sets = [np.sort(rng.choice(band, int(rng.integers(12, len(band))), replace=False)) for _ in range(n // 2)]
+    both = [np.unique(np.concatenate((s, s + 238, s - 238))) for s in sets]
+    domain = [d[(d > 0) & (d < 800)] for d in both for _ in range(2)]
+    model = tm.Model([len(d) for d in domain])
+    for k in range(0, n, 2):
+        apart = np.abs(domain[k][:, None] - domain[k + 1][None]) == 238
+        model.add_factors([[k, k + 1]], np.where(apart, 0.0, math.inf))
+    for i in range(n):
+        for j in range(i + 1, n):
+            if rng.random() < 0.1 and j != i ^ 1:
+                near = np.abs(domain[i][:, None] - domain[j][None]) <= rng.choice([20, 60, 120, 160])
+                model.add_factors([[i, j]], near * float(rng.choice([1, 10, 100, 1000])))
+    return model
+
+
+def satellite(seed: int, n: int = 150) -> tm.Model:
+    """Label 0: the picture is not taken, which costs its value; others: which camera takes it."""
+    rng = np.random.default_rng([seed, 10])
+    labels = rng.choice([2, 4], n, p=[0.3, 0.7])
+    model = tm.Model(labels)
+    for i in range(n):
+        cost = np.zeros(labels[i])
+        cost[0] = float(rng.choice([1, 2, 1000, 1001, 2000]))
+        model.add_unaries([cost], [i])
+    for i in range(n):
+        for j in range(i + 1, min(n, i + 25)):
+            if rng.random() < 0.25:
+                table = np.where(rng.random((labels[i], labels[j])) < 0.5, math.inf, 0.0)
+                table[0], table[:, 0] = 0.0, 0.0
+                model.add_factors([[i, j]], table)
+    for _ in range(n):
+        first = int(rng.integers(n - 12))
+        scope = np.sort(first + rng.choice(12, 3, replace=False))
+        table = np.where(rng.random(tuple(labels[scope])) < 0.5, math.inf, 0.0)
+        table[0], table[:, 0], table[:, :, 0] = 0.0, 0.0, 0.0
+        model.add_factors([scope], table)
+    return model
+
+
+def warehouses(seed: int, sites: int = 20, shops: int = 50) -> tm.Model:
+    rng = np.random.default_rng([seed, 11])
+    where, who = rng.random((sites, 2)), rng.random((shops, 2))
+    model = tm.Model([2] * sites + [sites] * shops)
+    model.add_unaries(np.column_stack((np.zeros(sites), rng.integers(1500, 3000, sites))), np.arange(sites))
+    way = np.rint(1000 * np.linalg.norm(who[:, None] - where[None], axis=2))
+    model.add_unaries(way, np.arange(sites, sites + shops))
+    for s in range(sites):
+        table = np.zeros((2, sites))
+        table[0, s] = math.inf
+        model.add_factors([[s, sites + k] for k in range(shops)], table)
+    return model
+
+
+def proteins(seed: int, n: int = 30) -> tm.Model:
+    rng = np.random.default_rng([seed, 12])
+    labels, place = rng.integers(5, 60, n), rng.random((n, 3))
+    model = tm.Model(labels)
+    for i in range(n):
+        model.add_unaries([rng.normal(0, 3, labels[i])], [i])
+        for j in range(i + 1, n):
+            reach = 2.5 * math.exp(-4 * float(np.linalg.norm(place[i] - place[j])))
+            table = rng.normal(0, reach, (labels[i], labels[j]))
+            clash = rng.random(table.shape) < 0.3 * reach / 2.5
+            model.add_factors([[i, j]], np.where(clash, 100 * rng.random(table.shape), table))
+    return model
+
+
+def surfaces(seed: int, side: int = 25, labels: int = 7) -> tm.Model:
+    rng = np.random.default_rng([seed, 13])
+    index = np.arange(side * side).reshape(side, side)
+    model = tm.Model([labels] * side**2)
+    model.add_unaries(rng.gamma(1.0, 1.0, (side**2, labels)))
+    edges = tm.Model.grid(side, side, labels).edges()
+    model.add_factors(edges, rng.exponential(1.0, (len(edges), 1, 1)) * (1 - np.eye(labels)))
+    triples = np.stack((index[:-1, :-1], index[:-1, 1:], index[1:, :-1]), -1).reshape(-1, 3)
+    triples = triples[rng.random(len(triples)) < 0.3]
+    model.add_factors(triples, rng.gamma(0.3, 1.0, (len(triples), labels, labels, labels)))
+    return model
+
+
+def colouring(seed: int, n: int = 120, colours: int = 4) -> tm.Model:
+    rng = np.random.default_rng([seed, 14])
+    place = rng.random((n, 2))
+    far = np.linalg.norm(place[:, None] - place[None], axis=2)
+    pairs = np.argwhere(np.triu(far < 0.15, 1))
+    model = tm.Model([colours] * n)
+    model.add_factors(pairs, rng.integers(1, 10, (len(pairs), 1, 1)) * np.eye(colours))
+    return model
+
+
+def assignment(seed: int, n: int = 12) -> tm.Model:
+    rng = np.random.default_rng([seed, 15])
+    flow, way = rng.integers(0, 10, (n, n)), rng.integers(1, 10, (n, n))
+    model = tm.Model([n] * n)
+    for i in range(n):
+        for j in range(i + 1, n):
+            table = (flow[i, j] * way + flow[j, i] * way.T).astype(float)
+            table[np.eye(n, dtype=bool)] = math.inf
+            model.add_factors([[i, j]], table)
+    return model
+
+
+def diagnosis(seed: int, diseases: int = 150, findings: int = 250) -> tm.Model:
+    rng = np.random.default_rng([seed, 16])
+    model = tm.Model([2] * diseases)
+    rare = rng.uniform(0.01, 0.1, diseases)
+    model.add_unaries(-np.log(np.column_stack((1 - rare, rare))))
+    for _ in range(findings):
+        scope = rng.choice(diseases, int(rng.integers(2, 5)), replace=False)
+        absent = np.array(1 - rng.uniform(0.001, 0.05))
+        for _ in scope:
+            absent = np.multiply.outer(absent, [1.0, rng.uniform(0.05, 0.9)])
+        model.add_factors([scope], -np.log(1 - absent if rng.random() < 0.3 else absent))
+    return model
+
+
+def spin_glass(seed: int, side: int = 30) -> tm.Model:
+    rng = np.random.default_rng([seed, 17])
+    index = np.arange(side * side).reshape(side, side)
+    edges = np.concatenate([np.stack((index, np.roll(index, -1, axis)), -1).reshape(-1, 2) for axis in (0, 1)])
+    model = tm.Model([2] * side**2)
+    sign = rng.choice([-1.0, 1.0], (len(edges), 1, 1))
+    model.add_factors(edges, sign * np.array([[-1.0, 1.0], [1.0, -1.0]]))
+    return model
+
+
 FAMILIES: dict[str, Callable[[int], tm.Model]] = {
     "grid of tables": table_grid,
     "grid of pairs": pair_grid,
@@ -228,4 +367,13 @@ FAMILIES: dict[str, Callable[[int], tm.Model]] = {
     "photomontage": photomontage,
     "large photomontage": lambda seed: photomontage(seed, (700, 700)),
     "noisy parity": parity,
+    "radio links": radio_links,
+    "satellite": satellite,
+    "warehouses": warehouses,
+    "proteins": proteins,
+    "surfaces": surfaces,
+    "colouring": colouring,
+    "assignment": assignment,
+    "diagnosis": diagnosis,
+    "spin glass": spin_glass,
 }
