@@ -1,4 +1,4 @@
-"""MPLP and MPLP-C: block updates, guaranteed gains, triplets, frustrated cycles, and the bounds of all dual methods."""
+"""MPLP and MPLP-C: block updates, gains, triplets, contradictions, cycles, and the bounds of all dual methods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ from tightmap.moves.context import Context
 from tightmap.solvers.regions.kernels import certified_bound
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
+from tightmap.solvers.regions.singleton_consistency import (
+    constraints_of,
+    contradictions_within,
+    singleton_clusters,
+)
 from tightmap.solvers.regions.tighten import (
+    Pairs,
     _empty_forest,
     _odd_cycles,
     best_triplets,
@@ -222,3 +228,79 @@ def test_options_are_checked():
     for options in ({"clusters": "squares"}, {"updates": "x"}, {"first": 0}, {"per_round": -1}, {"rounding": 0}):
         with pytest.raises(tm.OptionError):
             tm.solve(model, "mplp-c", **options)
+
+
+def singleton_contradiction(allowed, cards, i, only=None):
+    """Slow and obvious: does every label of i lead, by removing labels without partners, to a variable without any?
+
+    ``allowed``: pair of variables -> matrix of what is allowed, ``only``: the pairs that may be used.
+    """
+    pairs = {e: table for e, table in allowed.items() if only is None or e in only}
+    for choice in range(cards[i]):
+        domain = [set(range(k)) for k in cards]
+        domain[i] = {choice}
+        # what has lost labels: nothing else is a reason to look again; but all of the pairs that are named take part
+        changed = {i} if only is None else set(range(len(cards)))
+        while changed and all(domain):
+            before, changed = changed, set()
+            for (u, v), table in pairs.items():
+                for a, b, ok in ((u, v, table), (v, u, table.T)):
+                    gone = {s for s in domain[a] if not any(ok[s, t] for t in domain[b])}
+                    if b in before and a != i and gone:
+                        domain[a] -= gone
+                        changed.add(a)
+        if all(domain):
+            return False
+    return True
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=80)
+def test_contradictions_around_a_variable(seed):
+    """The same variables as by the slow definition; and the pairs that are named suffice for the contradiction."""
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(1, 5, int(rng.integers(3, 8)))
+    ends = np.array([e for e in itertools.combinations(range(len(cards)), 2) if rng.random() < 0.7])
+    if len(ends) < 3:
+        return
+    size = cards[ends].prod(axis=1)
+    start = np.concatenate(([0], np.cumsum(size)))
+    table = (rng.random(int(start[-1])) < rng.uniform(0.3, 0.7)).astype(float)
+    pairs = Pairs(np.arange(len(ends)), ends, start, table, np.zeros(len(ends)))
+    c = constraints_of(pairs, cards)
+    owner = np.repeat(np.arange(len(cards)), cards)
+    everyone = np.arange(len(cards))
+    found, _ = contradictions_within(c, table, np.full(len(ends), 0.5), owner, everyone, lambda: 1.0)
+    allowed = {
+        (int(u), int(v)): table[a : a + cards[u] * cards[v]].reshape(cards[u], cards[v]) == 0
+        for (u, v), a in zip(ends, start[:-1], strict=True)
+    }
+    assert {i for i, _ in found} == {i for i in range(len(cards)) if singleton_contradiction(allowed, cards, i)}
+    for i, used in found:
+        assert singleton_contradiction(allowed, cards, i, {tuple(map(int, ends[p])) for p in used})
+    assert c.alive.all() and (c.left == cards).all() and not c.used.any() and not c.wanted.any() and not c.queued.any()
+
+
+@pytest.mark.parametrize("n", [3, 5, 9])
+def test_singletons_close_rings(n):
+    """The contradiction of an odd ring is seen from any of its variables."""
+    model = ring(np.random.default_rng(n), n)
+    assert tm.solve(model, "mplp-c", clusters="singletons", updates="srmp").status is tm.Status.OPTIMAL
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_singletons_raise_the_bound(seed):
+    """Of the linear relaxation, by at least what the first contradictions promise."""
+    model = complete(np.random.default_rng(seed), 6, 3)
+    run = mplp_run(model.graph(), iterations=300)
+    before = certified_bound(run.regions, run.neg)[1]
+    labels = np.zeros(6, dtype=np.int64)
+    pairs = reparametrised_pairs(run.regions, run.neg)
+    added, promised = singleton_clusters(run.regions, run.neg, pairs, labels, 1, 1e-9, lambda: 1.0)
+    assert added and promised > 0.0
+    run.extend(added)
+    for _ in range(300):
+        for _ in run.iteration(False, False):
+            pass
+        run.iterations += 1
+    assert certified_bound(run.regions, run.neg)[1] >= before + 0.5 * promised

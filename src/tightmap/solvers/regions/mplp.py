@@ -15,8 +15,9 @@ MPLP-C then adds clusters where they are guaranteed to raise the bound: triplets
 
     gain(i, j, k) = min_x (b_ij + b_ik + b_jk) - min b_ij - min b_ik - min b_jk >= 0     (tighten.py),
 
-and where there are none left frustrated cycles, triangulated; until the bound meets the energy.  The clusters cost
-nothing themselves and send messages to their pairs by the same update.
+or triplets around one variable that see a contradiction among nearly minimal labels (singleton_consistency.py),
+whichever promise more, and where there are none left frustrated cycles, triangulated; until the bound meets the energy.
+The clusters cost nothing themselves and send messages to their pairs by the same update.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tightmap.solvers.regions.regions import build_regions
 from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
 from tightmap.solvers.regions.srmp import SrmpRun
 
+KINDS = ("all", "triplets", "cycles", "singletons")  # of clusters
 EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
 
 
@@ -97,7 +99,8 @@ class MPLP(Solver):
 class MPLPC(Solver):
     """Options of MPLP-C.
 
-    clusters   "all": triplets while they promise a gain, then frustrated cycles; or only "triplets" or "cycles"
+    clusters   "triplets" of pairs, "singletons" (contradictions around one variable), frustrated "cycles", or "all":
+               what promises most
     updates    "mplp" (block updates, as in the original) or "srmp" (sequential passes; may stall earlier)
     first      iterations before the first clusters, at most
     inner      iterations between two rounds of clusters, at most
@@ -122,8 +125,10 @@ class MPLPC(Solver):
 
     def __post_init__(self) -> None:
         _check("mplp-c", self.rounding, self.tolerance)
-        if self.clusters not in ("all", "triplets", "cycles"):
-            raise OptionError(f"mplp-c: clusters must be 'all', 'triplets' or 'cycles', got {self.clusters!r}")
+        if self.clusters not in ("all", "triplets", "cycles", "singletons"):
+            raise OptionError(
+                f"mplp-c: clusters must be 'all', 'triplets', 'cycles' or 'singletons', got {self.clusters!r}"
+            )
         if self.updates not in ("srmp", "mplp"):
             raise OptionError(f"mplp-c: updates must be 'srmp' or 'mplp', got {self.updates!r}")
         if self.first < 1 or self.inner < 1 or self.per_round < 0:

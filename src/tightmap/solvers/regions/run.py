@@ -26,6 +26,7 @@ from tightmap.solvers.regions.kernels import Buffers, certified_bound, make_buff
 from tightmap.solvers.regions.messages import carry, from_plain, to_plain
 from tightmap.solvers.regions.plan import Plan, make_plan
 from tightmap.solvers.regions.regions import Regions, build_regions
+from tightmap.solvers.regions.singleton_consistency import singleton_clusters
 from tightmap.solvers.regions.sweeps import sweep
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
@@ -166,7 +167,8 @@ def iterate(run: Run, pace: Pace, limit: int | None = None, last: bool = False) 
 def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: int) -> Iterator[Progress | None]:
     """Iterate until the bound stalls, add the clusters that promise most, and again until none promises anything.
 
-    kinds   "triplets" on existing pairs, "cycles", or "all": triplets while there are any, then cycles
+    kinds   "triplets" on existing pairs, "singletons", "cycles", or "all": of the first two the ones that promise more,
+            where neither promises anything cycles; beside factors of higher order triplets, then cycles
     wanted  clusters per round, 0: a tenth of the number of pairs, between 20 and 2000
     """
     yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), first)
@@ -183,10 +185,16 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         added: list[tuple[int, ...]] = []
         gain = 0.0
         yield None
-        if kinds != "cycles":
+        if kinds in ("all", "triplets"):
             added, gain = best_triplets(run.regions, pairs, labels, count, least)
             yield None
-        if kinds != "triplets" and gain <= 1e-6 * run.regions.graph.magnitude(run.low):
+        if kinds == "singletons" or (kinds == "all" and graph.order <= 2):
+            left = run.context.remaining
+            more, extra = singleton_clusters(run.regions, run.neg, pairs, labels, count, least, left)
+            yield None
+            if extra > gain:
+                added, gain = more, extra
+        if kinds in ("all", "cycles") and gain <= 1e-6 * run.regions.graph.magnitude(run.low):
             more, extra = frustrated_cycles(run.regions, pairs, count, least)
             yield None
             if extra > gain:

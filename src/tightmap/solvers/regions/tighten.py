@@ -55,6 +55,16 @@ def reparametrised_pairs(regions: Regions, neg: FloatArray) -> Pairs:
     return Pairs(region, ends, start, table, low)
 
 
+def reparametrised_singles(regions: Regions, neg: FloatArray) -> FloatArray:
+    """Costs of all labels, one variable after the other."""
+    d, cards = regions.dag, regions.graph.arrays.cards.astype(np.int64)
+    start = np.concatenate(([0], np.cumsum(cards)))
+    costs = np.empty(int(start[-1]))
+    buffer = np.empty(int(cards.max(initial=1)) + 8)
+    reparametrised(regions.graph.arrays, d, neg, np.arange(len(cards)), start, costs, buffer)
+    return costs
+
+
 # ------------------------------------------------------------------------------------------------- triplets
 
 
