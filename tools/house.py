@@ -41,7 +41,7 @@ ALLOWED = {
     ("solvers", "registry"): "auto and combilp run other methods by name",
 }
 WHOLE_FAMILIES = ("auto",)  # runs other methods, through the registry
-SHARED = ("base", "capabilities", "engine")  # the shape that all solvers have
+SHARED = ("base", "capabilities", "engine", "start_labels")  # the shape that all solvers have, and how they begin
 
 
 def module_name(path: Path) -> str:
