@@ -1,13 +1,11 @@
 """What SRMP and MPLP share: messages on a region graph, rounding, iterations until the bound stalls, tightening.
 
-Work is written as generators that yield a Progress after an iteration and None between pieces of one, so that a step
-never lasts much longer than a tenth of a second however large the model is.
+Work is written as generators that yield a Progress after an iteration and None between pieces of one (stages.py).
 """
 
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from tightmap.energy.energies import energy
 from tightmap.graph.graph import FloatArray
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
-from tightmap.runtime.pace import SLICE, TimeUp, time_left
+from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.regions.clusters import pair_clusters
 from tightmap.solvers.regions.kernels import Buffers, certified_bound, make_buffers
@@ -29,7 +27,6 @@ from tightmap.solvers.regions.regions import Regions, build_regions
 from tightmap.solvers.regions.sweeps import sweep
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
-STEP_SECONDS = 0.1  # seconds of work after which a step ends
 GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 SPAN = 10  # the method has converged when the bound gains next to nothing in so many iterations
 
@@ -199,17 +196,3 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         run.extend(added)
         yield None
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), inner)
-
-
-def advance(stages: Iterator[Progress | None]) -> Progress:
-    """Work until something is to be reported, or for about a tenth of a second."""
-    clock = time.perf_counter()
-    try:
-        for progress in stages:
-            if progress is not None:
-                return progress
-            if time.perf_counter() - clock > STEP_SECONDS:
-                return Progress(iterations=0, pending=True)
-    except TimeUp:
-        return Progress(iterations=0, pending=True)
-    return Progress(done=True, iterations=0)

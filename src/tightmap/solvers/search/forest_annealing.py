@@ -29,8 +29,9 @@ from tightmap.factors.kernels import workspace
 from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.disjoint_sets import find_root
 from tightmap.moves.forests import minimise_forest, root_blocks
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
@@ -41,14 +42,6 @@ from tightmap.solvers.start_labels import descended
 ITERATION_WORK = 3_000_000  # about so many entries are visited in one iteration
 FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
 SETTLE = 6  # the descent at the end of a cycle stops after so many forests in a row without improvement
-
-
-@lean
-def _find(root, i):
-    while root[i] != i:
-        root[i] = root[root[i]]
-        i = root[i]
-    return i
 
 
 @compiled
@@ -83,7 +76,7 @@ def random_forest(g, state, order, root, seen, member, until):
                 j = g.scope[p]
                 if member[j] == 1:
                     inside += 1
-                    r = _find(root, j)
+                    r = find_root(root, j)
                     if seen[r] == i:  # a second link into the same tree would close a cycle
                         fits = False
                     seen[r] = i
@@ -96,7 +89,7 @@ def random_forest(g, state, order, root, seen, member, until):
                 f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     if member[g.scope[p]] == 1:
-                        root[_find(root, g.scope[p])] = i
+                        root[find_root(root, g.scope[p])] = i
             member[i] = 1
             chosen[count] = i
             count += 1
