@@ -1,10 +1,11 @@
 """combilp: proofs for large models whose linear relaxation is nearly tight.
 
-Message passing reparametrises the model (blocks.py): a block of costs b_i for every variable and c_f for every factor,
-whose sum is the energy and whose minima add up to a lower bound.  Where a labelling attains the minima of all blocks
-around, nothing is left to decide.  What remains are some small cores, which are searched exactly:
+    E(x) = constant + sum_i b_i(x_i) + sum_f c_f(x_f)   for the blocks b_i, c_f that any messages make of the costs
+    E(x) >= bound = constant + sum of min B over the blocks B outside of the cores + sum_k min over x_{C_k} of core k
 
-    bound = constant + sum of min B over the blocks B outside of the cores + sum_k min over x_{C_k} of core k
+Message passing reparametrises the model (blocks.py), so that the minima of the blocks add up to a large bound.  Where a
+labelling attains the minima of all blocks around, nothing is left to decide.  What remains are some small cores, which
+are searched exactly:
 
     1. dual      TRW-S, or SRMP for factors of more than two variables, until the bound stalls
     2. cores     the variables of all blocks that the best labelling does not attain the minimum of; costs of some rings
