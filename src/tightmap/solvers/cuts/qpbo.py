@@ -74,9 +74,9 @@ class QPBOSolver(Solver):
             raise OptionError(f"qpbo: reduction must be 'fix' or 'hocr', got {self.reduction!r}")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        labels = given_labels(graph, init, context)
-        if labels is None and context.incumbent_of(graph).energy < np.inf:
-            labels = context.incumbent_of(graph).wide_labels  # the driver has descended already
+        labels, incumbent = given_labels(graph, init, context), context.incumbent_of(graph)
+        if labels is None and incumbent.energy < np.inf:
+            labels = incumbent.wide_labels  # the driver has descended already
         if labels is None:
             labels = local_minimum(graph, np.zeros(graph.n, np.int64), context)
         return State(graph, context, labels, context.rng())
