@@ -9,10 +9,9 @@ import pytest
 import tightmap as tm
 from problems import random_model
 from region_oracles import all_energies
-from tightmap.energy.certificate import Proof
 from tightmap.energy.energies import energy, message_offsets
 from tightmap.errors import ModelError, OptionError
-from tightmap.moves.context import Context
+from tightmap.moves.context import Context, Incumbent
 from tightmap.registry import make_solver
 from tightmap.solvers.combilp.blocks import Blocks
 from tightmap.solvers.combilp.core import Neighbours, make_core, press
@@ -134,7 +133,9 @@ def test_any_messages_give_valid_bounds_and_the_cores_end_with_the_optimum(order
         best = min(energy(graph, x) for x in all_labellings(graph))
         allowed = 1e-9 * max(abs(best), 1e-3)
         x = np.array([rng.integers(c) for c in graph.arrays.cards])
-        search = CoreSearch(graph, random_blocks(graph, rng, size), x, energy(graph, x))
+        incumbent = Incumbent(graph)
+        incumbent.offer(x)
+        search = CoreSearch(graph, random_blocks(graph, rng, size), incumbent)
         search.changed = True
         for _ in range(500):
             assert search.bound <= best + allowed
@@ -146,9 +147,9 @@ def test_any_messages_give_valid_bounds_and_the_cores_end_with_the_optimum(order
                 if growth is Growth.NONE:
                     break
         assert search.bound <= best + allowed
-        assert search.best_energy == pytest.approx(best, rel=1e-9, abs=1e-9)
+        assert incumbent.energy == pytest.approx(best, rel=1e-9, abs=1e-9)
         if not hard:
-            assert Proof(graph).holds(search.best, search.best_energy, search.bound), model
+            assert incumbent.proven_by(search.bound), model
 
 
 @pytest.mark.parametrize(("order", "hard"), SHAPES)

@@ -103,14 +103,14 @@ def test_a_labelling_from_elsewhere_is_taken_only_when_better():
     graph = grid_model(np.random.default_rng(0), 5, 5, 3, "dense").graph()
     solver = LNS(cycles=1)
     state = solver.start(graph, Init(labels=np.zeros(graph.n, np.int64)), Context())
-    before = state.best.copy()
+    before = state.best_home.copy()
     solver.adopt(state, np.zeros(graph.n, np.int64))
-    assert (state.best == before).all()
+    assert (state.best_home == before).all()
     better = solver.start(graph, Init(), Context())
     while not solver.step(better).done:
         pass
-    solver.adopt(state, better.best)
-    assert state.best_energy == better.best_energy < energy(graph, before)
+    solver.adopt(state, better.best_home)
+    assert state.best_home_energy == better.best_home_energy < energy(graph, before)
 
 
 @pytest.mark.parametrize("options", [{"cycles": 0}, {"table": 2}, {"table": 1 << 21}])

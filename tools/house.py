@@ -41,7 +41,7 @@ ALLOWED = {
     ("solvers", "registry"): "auto and combilp run other methods by name",
 }
 WHOLE_FAMILIES = ("auto",)  # runs other methods, through the registry
-SHARED = ("base", "capabilities", "engine")  # the shape that all solvers have
+SHARED = ("base", "capabilities", "engine", "stages", "start_labels")  # what all solvers have in common
 
 
 def module_name(path: Path) -> str:

@@ -21,6 +21,16 @@ from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, PairArrays
 from tightmap.runtime.compiled import lean
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
+# the fields of a Graph in which nothing is forbidden
+NOTHING_FORBIDDEN: dict[str, Any] = {
+    "constant": 0.0,
+    "hard": 0.0,
+    "hard_threshold": math.inf,
+    "hopeless": math.inf,
+    "soft_range": 0.0,
+    "unary_hard": None,
+    "params_hard": None,
+}
 
 
 def assemble(

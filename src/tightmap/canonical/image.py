@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tightmap.canonical.assemble import common_quantum
+from tightmap.canonical.assemble import NOTHING_FORBIDDEN, common_quantum
 from tightmap.canonical.recognise import Sums
 from tightmap.canonical.units import Unit
 from tightmap.factors.difference import DifferenceBlock, LinearBlock, QuadraticBlock
@@ -100,20 +100,14 @@ def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_ou
     pixels = make_pixels(model.grid_shape, steps, unary, weight, profile, block.kind == Kind.POTTS)
     return Graph(
         arrays=LATER,
-        constant=0.0,
         variables=LATER,
         fixed=LATER,
         grid_shape=model.grid_shape,
         quantum=common_quantum(unary, [piece], Sums(model.offset, unary)),
         slack=0.0,
-        hard=0.0,
-        hard_threshold=math.inf,
-        hopeless=math.inf,
-        soft_range=0.0,
-        unary_hard=None,
-        params_hard=None,
         power=0,
         typical=unit.typical,
         shift=model.constant,
         lattice=Lattice(pixels, int(block.kind), limit, len(block), write_out),
+        **NOTHING_FORBIDDEN,
     )

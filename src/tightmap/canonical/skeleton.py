@@ -12,13 +12,12 @@ Whatever way is taken, the result is the one of ``build_graph``, bit by bit.
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tightmap.canonical.assemble import assemble, common_quantum, in_order
+from tightmap.canonical.assemble import NOTHING_FORBIDDEN, assemble, common_quantum, in_order
 from tightmap.canonical.build import Form, build_graph, canonical_form, own_blocks
 from tightmap.canonical.units import Unit, choose_unit
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
@@ -128,17 +127,6 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Gra
         cards = arrays.cards.astype(np.int64)
         whole = assemble(pieces, cards, sums, graph.variables, graph.fixed, graph.grid_shape)
         return replace(whole, power=graph.power, shift=graph.shift)
-    made = replace(
-        graph,
-        arrays=arrays,
-        quantum=common_quantum(unary, pieces, sums),
-        constant=0.0,
-        hard=0.0,
-        hard_threshold=math.inf,
-        hopeless=math.inf,
-        soft_range=0.0,
-        unary_hard=None,
-        params_hard=None,
-    )
+    made = replace(graph, arrays=arrays, quantum=common_quantum(unary, pieces, sums), **NOTHING_FORBIDDEN)
     made.__dict__.update({name: graph.__dict__[name] for name in KEPT if name in graph.__dict__})
     return made

@@ -23,6 +23,9 @@ from tightmap.graphcut.flow import Flow, MaxFlow
 from tightmap.graphcut.network import Grid
 from tightmap.runtime.compiled import compiled
 
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer]
+
 BITS = 40  # largest coefficient after rounding; the other bits of int64 are for sums
 UNKNOWN = -1
 MOST_STEPS = 13  # distances between the ends of pairs on a grid: as many as 26 neighbours have
@@ -67,12 +70,7 @@ class _BooleanFunction(ABC):
     negative_sum: int  # what the function is where every negative term is taken
 
     def __init__(
-        self,
-        linear: npt.NDArray[np.float64],
-        first: npt.NDArray[np.integer],
-        second: npt.NDArray[np.integer],
-        weight: npt.NDArray[np.float64],
-        constant: float = 0.0,
+        self, linear: Floats, first: Integers, second: Integers, weight: Floats, constant: float = 0.0
     ) -> None:
         self.n = len(linear)
         self.constant = constant
@@ -81,33 +79,21 @@ class _BooleanFunction(ABC):
         self._build(linear, first, second, weight)
 
     @abstractmethod
-    def _build(
-        self,
-        linear: npt.NDArray[np.float64],
-        first: npt.NDArray[np.integer],
-        second: npt.NDArray[np.integer],
-        weight: npt.NDArray[np.float64],
-    ) -> None:
+    def _build(self, linear: Floats, first: Integers, second: Integers, weight: Floats) -> None:
         """Make the flow network."""
 
     @abstractmethod
     def solve(self) -> npt.NDArray[np.int8]:
         """Labels by a minimum cut; sets ``bound``."""
 
-    def _whole(self, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    def _whole(self, coefficients: Floats) -> npt.NDArray[np.int64]:
         return np.rint(coefficients * self.scale).astype(np.int64)
 
 
 class QPBO(_BooleanFunction):
     """Roof duality of one function; ``solve`` first, then ``labels``, ``bound`` and ``improve``."""
 
-    def _build(
-        self,
-        linear: npt.NDArray[np.float64],
-        first: npt.NDArray[np.integer],
-        second: npt.NDArray[np.integer],
-        weight: npt.NDArray[np.float64],
-    ) -> None:
+    def _build(self, linear: Floats, first: Integers, second: Integers, weight: Floats) -> None:
         n = self.n
         a, q = self._whole(linear), self._whole(weight)
         i, j, b = np.empty(len(q), np.int32), np.empty(len(q), np.int32), np.empty(len(q), np.int64)
@@ -209,13 +195,7 @@ class SubmodularCut(_BooleanFunction):
     Where the pairs have few distinct distances, as on grids of any dimension, the network needs no list of arcs.
     """
 
-    def _build(
-        self,
-        linear: npt.NDArray[np.float64],
-        first: npt.NDArray[np.integer],
-        second: npt.NDArray[np.integer],
-        weight: npt.NDArray[np.float64],
-    ) -> None:
+    def _build(self, linear: Floats, first: Integers, second: Integers, weight: Floats) -> None:
         n = self.n
         steps = np.zeros(MOST_STEPS, np.int64)
         count = _steps(first, second, steps)
@@ -242,7 +222,7 @@ class SubmodularCut(_BooleanFunction):
         return side[self.margin : self.margin + self.n].astype(np.int8)
 
 
-def _unit(linear: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> tuple[float, float]:
+def _unit(linear: Floats, weight: Floats) -> tuple[float, float]:
     """The factor that makes coefficients whole, and how much rounding can change a value of the function."""
     largest = max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0))
     integral = largest < 2.0**BITS and (linear == np.rint(linear)).all() and (weight == np.rint(weight)).all()
@@ -252,12 +232,7 @@ def _unit(linear: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> t
     return scale, (len(linear) + len(weight)) * 0.5 / scale
 
 
-def best_choice(
-    linear: npt.NDArray[np.float64],
-    first: npt.NDArray[np.integer],
-    second: npt.NDArray[np.integer],
-    weight: npt.NDArray[np.float64],
-) -> npt.NDArray[np.int8]:
+def best_choice(linear: Floats, first: Integers, second: Integers, weight: Floats) -> npt.NDArray[np.int8]:
     """The minimiser with the fewest ones where no product has a positive weight, else persistent labels."""
     submodular = not (weight > 0.0).any()
     return (SubmodularCut if submodular else QPBO)(linear, first, second, weight).solve()

@@ -17,15 +17,8 @@ import numpy.typing as npt
 from tightmap.factors.kernels import value
 from tightmap.factors.potts import POTTS
 from tightmap.graph.graph import Arrays
-from tightmap.runtime.compiled import compiled, lean
-
-
-@compiled
-def _root(parent, i):
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
+from tightmap.moves.disjoint_sets import find_root
+from tightmap.runtime.compiled import lean
 
 
 @lean
@@ -49,8 +42,8 @@ def _join_regions(g, labels, proposal, parent):
             for s in range(g.scope_start[f], g.scope_start[f] + g.adj_pos[t]):
                 j = g.scope[s]
                 if labels[j] != proposal[j]:
-                    a = _root(parent, i)
-                    b = _root(parent, np.int64(j))
+                    a = find_root(parent, i)
+                    b = find_root(parent, np.int64(j))
                     if a < b:
                         parent[b] = a
                     elif b < a:
@@ -71,7 +64,7 @@ def _share_out(g, labels, proposal, parent, size, largest):
     for i in range(n):
         size[i] = 0
     for i in range(n):
-        parent[i] = _root(parent, i)  # roots come first, so that the way to the root is one step by now
+        parent[i] = find_root(parent, i)  # roots come first, so that the way to the root is one step by now
         size[parent[i]] += labels[i] != proposal[i]
     part = 0
     room = largest
@@ -114,7 +107,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
     for i in range(n):
         if labels[i] == proposal[i]:
             continue
-        r = _root(parent, i)
+        r = find_root(parent, i)
         delta[r] += g.unary[g.offset[i] + proposal[i]] - g.unary[g.offset[i] + labels[i]]
         for t in range(g.adj_start[i], g.adj_start[i + 1]):
             f = int(g.adj_factor[t])
@@ -137,7 +130,7 @@ def _fuse_components(g, labels, proposal, parent, delta, tolerance):
         if labels[i] != proposal[i] and parent[i] == i and delta[i] < -tolerance:
             gain -= delta[i]
     for i in range(n):
-        if labels[i] != proposal[i] and delta[_root(parent, i)] < -tolerance:
+        if labels[i] != proposal[i] and delta[find_root(parent, i)] < -tolerance:
             labels[i] = proposal[i]
     return gain
 

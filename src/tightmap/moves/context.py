@@ -52,9 +52,18 @@ class Incumbent:
         """The labelling violates no hard constraint."""
         return self.energy <= self.graph.hard_threshold
 
+    @property
+    def wide_labels(self) -> Labels:
+        """A copy of the labels in 64 bits, as kernels take them."""
+        return self.labels.astype(np.int64)
+
     def proven(self) -> bool:
         """The bound meets the energy."""
-        return self._proof.holds(self.labels, self.energy, self.bound)
+        return self.proven_by(self.bound)
+
+    def proven_by(self, bound: float) -> bool:
+        """Whether this certified bound meets the energy."""
+        return self._proof.holds(self.labels, self.energy, bound)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Context:
     threads: int = 1
     deadline: float | None = None  # on tightmap.runtime.clock, which stands still while kernels are compiled
     max_iterations: int | None = None  # a step that makes several iterations makes no more than are left
-    incumbent: Incumbent | None = None  # of the whole run, to read and to offer to; only ``auto`` needs it
+    incumbent: Incumbent | None = None  # of the whole run, to read and to offer to: ``incumbent_of`` asks for it
     shared: Callable[[], float] | None = None  # iterations left to several methods together
     wall: float = math.inf  # the same by time.perf_counter(), compilation included
 
@@ -84,6 +93,14 @@ class Context:
         if self.shared is not None:
             return self.shared()
         return float("inf") if self.max_iterations is None else self.max_iterations - made
+
+    def incumbent_of(self, graph: Graph) -> Incumbent:
+        """The incumbent of the run, or a new one for a method that is one of several, or works on a graph of its own.
+
+        ``auto`` compares what its methods found, so each has its own there; ``Solver.adopt`` tells it of better ones.
+        """
+        shared = self.incumbent
+        return shared if shared is not None and shared.graph is graph else Incumbent(graph)
 
     def rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed)

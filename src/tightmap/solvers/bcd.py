@@ -26,7 +26,7 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import workspace
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels, Vector
+from tightmap.moves.context import Context, Incumbent, Labels, Vector
 from tightmap.moves.coordinate_descent import descend, descend_incremental, initial_costs, round_relaxed
 from tightmap.moves.forests import Forests, forest_blocks, sweep_forests
 from tightmap.moves.many_starts import descend_from_each
@@ -44,6 +44,7 @@ class State:
     graph: Graph
     context: Context
     rng: np.random.Generator
+    incumbent: Incumbent
     restarts: int  # random starts that are still to be drawn
     together: int  # so many of them in one step; 0: a step is a sweep
     order: np.ndarray
@@ -56,8 +57,6 @@ class State:
     position: int = 0
     changed: int = 0
     reached: float = float("inf")  # energy after the last step of another kind than plain sweeps
-    best: Labels | None = None
-    best_energy: float = float("inf")
     drawn: npt.NDArray[np.int64] | None = None  # the starts of this step
     begun: int = 0  # how many of them
 
@@ -104,7 +103,8 @@ class BCD(Solver):
         restarts = min(256, max(4, CHEAP // effort)) if self.restarts is None else self.restarts
         together = 0 if keep or forests is not None else TOGETHER // effort
         first = self._first(graph, init, order, context)
-        state = State(graph, context, rng, restarts, together, order, forests, keep, first, np.zeros(0, np.uint8))
+        incumbent, dirty = context.incumbent_of(graph), np.zeros(0, np.uint8)
+        state = State(graph, context, rng, incumbent, restarts, together, order, forests, keep, first, dirty)
         self._begin(state, first)
         return state
 
@@ -139,20 +139,17 @@ class BCD(Solver):
 
     def _step_from_each(self, state: State, drawn: npt.NDArray[np.int64]) -> Progress:
         """From all starts that were drawn, or as many sweeps as there are left."""
-        graph = state.graph
-        assert state.best is not None  # of the first start, which goes sweep by sweep
-        best, before = state.best.copy(), state.best_energy - graph.constant
+        graph, incumbent = state.graph, state.incumbent  # which has a labelling: the first start goes sweep by sweep
+        best, before = incumbent.wide_labels, incumbent.energy - graph.constant
         most = int(min(state.context.iterations_left(state.iterations), 2**62))
         state.begun, sweeps, least, ended = descend_from_each(
             graph.arrays, drawn, state.begun, state.labels, state.dirty, state.order, best, before, most,
             time_left(state.context),
         )  # fmt: skip
         state.iterations += sweeps
-        better = least < before
-        if better:
-            state.best, state.best_energy = best, graph.constant + least
+        better = least < before and incumbent.offer(best)
         done = ended and not self._next_start(state)
-        return Progress(labels=best if better else None, iterations=sweeps, done=done)
+        return Progress(best if better else None, iterations=sweeps, done=done, energy=incumbent.energy)
 
     def step(self, state: State) -> Progress:
         """One sweep, or the part of it that fits between two looks at the clock; of small models many starts."""
@@ -186,11 +183,8 @@ class BCD(Solver):
         state.changed = 0
         if not settled:
             return Progress()
-        value = energy(graph, state.labels)
-        better = value < state.best_energy
-        if better:
-            state.best, state.best_energy = state.labels.copy(), value
-        return Progress(labels=state.best if better else None, done=not self._next_start(state))
+        better = state.labels.copy() if state.incumbent.offer(state.labels) else None
+        return Progress(labels=better, done=not self._next_start(state), energy=state.incumbent.energy)
 
     def _really_lower(self, state: State) -> bool:
         """Whether the labels are better than when this was last asked; if not, the descent from this start is over.
@@ -205,6 +199,5 @@ class BCD(Solver):
         return state.changed > 0
 
     def finish(self, state: State) -> Final:
-        candidates = [c for c in (state.best, state.labels) if c is not None and len(c) == state.graph.n]
-        best = min(candidates, key=lambda c: energy(state.graph, c)) if candidates else None
-        return Final(labels=best, state=None)
+        state.incumbent.offer(state.labels)  # the descent may have been interrupted
+        return Final(labels=state.incumbent.wide_labels)

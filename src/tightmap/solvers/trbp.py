@@ -1,19 +1,20 @@
 """TRBP: tree-reweighted belief propagation, min-sum, for factors of any order (Wainwright, Jaakkola and
 Willsky 2005).
 
-With appearance probabilities rho_A of the factors in a cover by forests, every factor A sends to its variables
-
-    b_i = theta_i + sum_B rho_B m_{B->i},
-    m_{A->i}(x_i) = min over the other variables of A of [theta_A / rho_A + sum_j (b_j - m_{A->j})],
-
-all at once, damped.  It need not converge and nothing is monotone, but any messages give a lower bound.  Moving
-rho_A m_{A->i} from A to i leaves the energy as it is, and with T forests
+T forests cover the factors, and rho_A is the part of them that factor A is in.  Moving rho_A m_{A->i} from A to its
+variables i leaves the energy as it is,
 
     E = sum over forests of (1/T) [sum_i b_i + sum over A in the forest of (theta_A / rho_A - sum_i m_{A->i})],
+    b_i = theta_i + sum_B rho_B m_{B->i},
 
-each of which is minimised exactly by dynamic programming.  The messages of those programs, added up over the forests,
-are messages between factors and variables too, so the certified bound of the result (energies.lower_bound) is at
-least the mean of the forests' minima.
+so for any messages m the sum of the minima of the forests is a lower bound, which is to be large.  All factors send to
+their variables at once, damped,
+
+    m_{A->i}(x_i) <- min over the other variables of A of [theta_A / rho_A + sum_j (b_j - m_{A->j})].
+
+It need not converge and nothing is monotone.  The forests are minimised exactly by dynamic programming.  The messages
+of those programs, added up over the forests, are messages between factors and variables too, so the certified bound of
+the result (energies.lower_bound) is at least the mean of the forests' minima.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs

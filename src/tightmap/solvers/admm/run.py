@@ -5,7 +5,7 @@ until the programme, the time or the iterations are over:
     until the residual (eq. 30) is small or the cycle has made its iterations:
         x^1, .., x^D and y by some iterations at one rho (eq. 28 and 29: updates.py)
         a larger rho, by the cycle's rule (penalty.py)
-        now and then, and at the end: round x^1 and fuse with the incumbent (candidates.py)
+        now and then, and at the end: round x^1 and fuse with the labelling so far (candidates.py)
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Run:
         start: Start = None
         if number == 1 and self.init.relaxed is not None and itself:
             start = self.init.relaxed
-        elif cycle.heat < 1.0 and self.candidates.incumbent.labels is not None and itself:
-            start = Heated(self.candidates.incumbent.labels, cycle.heat)
+        elif cycle.heat < 1.0 and self.candidates.fused.labels is not None and itself:
+            start = Heated(self.candidates.fused.labels, cycle.heat)
         noise = Noise(cycle.noise * engine.kappa, [self.context.seed, 2, number]) if cycle.noise > 0 else None
         engine.reset(start, noise)
         return rho
@@ -130,8 +130,8 @@ class Run:
             if self._burst_over(clock.now() - begin, done * engine.effort):
                 return Progress(iterations=done, info=self.info)
         self._round(annealing, engine, over)
-        incumbent = self.candidates.incumbent
-        return Progress(labels=incumbent.labels, iterations=done, info=self.info, energy=incumbent.energy)
+        fused = self.candidates.fused
+        return Progress(labels=fused.labels, iterations=done, info=self.info, energy=fused.energy)
 
     def _iterate(self, annealing: Annealing, engine: Splitting, limit: float) -> float:
         """Some iterations at one rho; returns the residual (eq. 30, squared, per variable)."""
@@ -174,4 +174,4 @@ class Run:
         if versions.full is not None:
             rho = 0.0 if annealing is None else annealing.rho
             state = AdmmState(self.graph, versions.full, versions.form, rho)
-        return Final(labels=self.candidates.incumbent.labels, state=state, note=note)
+        return Final(labels=self.candidates.fused.labels, state=state, note=note)

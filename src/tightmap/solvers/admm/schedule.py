@@ -6,7 +6,7 @@ freeze.  What is found depends on the path, so many short cycles whose results a
 * coarse grids first, at factors 4, 3 and 2 with different offsets (coarse.py), then the model itself;
 * over-relaxation 1 and above in turn: one favours ring-like models, the other frustrated ones;
 * tiny noise on the unaries against ties, from the seed and the number of the cycle;
-* afterwards slower growth, restarts from the uniform point and reheats of the incumbent, for as long as there is time.
+* afterwards slower growth, restarts at the uniform point and reheats of the fused labelling, as long as there is time.
 
 One rule for rho0, in units of kappa, holds for the grids that were measured (benchmarks/admm.py).  Tables of other
 models may have wide ranges that no good labelling comes near, so there a short pilot from a very small rho finds
@@ -30,7 +30,7 @@ class Cycle:
     relax: float = 1.0  # over-relaxation of the consensus, 1 for none
     factor: int = 1  # 1: the model itself; otherwise a coarse grid of squares of factor x factor pixels
     offset: tuple[int, int] = (0, 0)  # by how many rows and columns the first squares are cut
-    heat: float = 1.0  # start at heat * uniform + (1 - heat) * incumbent
+    heat: float = 1.0  # start at heat * uniform + (1 - heat) * fused labelling
     noise: float = 1e-4  # standard deviation on the unaries, in units of kappa
     hard: float = 1.0  # cost of a forbidden labelling, in units of the largest soft range
     ban: bool = False  # with hard costs: leave out labels of extreme unaries ("no match"), behind which conflicts hide

@@ -17,7 +17,7 @@ Where to read on:
     updates.py      these equations, and those of the star and symmetric constraints, as kernels
     run.py          the loop of a run: iterations, penalty, rounding
     penalty.py      how rho grows within a cycle           schedule.py, restarts.py   which cycles are run
-    candidates.py   from iterates to labellings            incumbent.py   how these are fused and polished
+    candidates.py   from iterates to labellings            fused_labelling.py   how these are fused and polished
     versions.py     what the iterates see: coarse grids (coarse.py), stand-ins for hard costs
     general.py      the engine of any model                grid.py   that of regular grids, with kernels of their own
     tiles/          option ``workers``: a grid in tiles of rows, on several processes or machines
@@ -71,7 +71,7 @@ class ADMM(Solver):
     cache          skip what cannot change (same result, faster)
     restarts       cycles to run; None: the preset's programme, and more while a time limit leaves room
     multiscale     search on coarse grids first, where the model is a regular grid
-    polish         improve the incumbent by dynamic programming over rows and columns, or forests
+    polish         improve the labelling by dynamic programming over rows and columns, or forests
     precision      "single" or "double", of the search on grids (other models use double)
     tolerance      squared residual per variable at which a cycle ends
     workers        a number: the model, a regular grid, is cut into tiles of rows that so many workers share; the labels
@@ -140,7 +140,7 @@ class ADMM(Solver):
         polish = self.polish and self.preset != "paper"  # which goes on as the default where time is left
         candidates = Candidates(graph, context, polish, self.polish)
         if init.labels is not None:
-            candidates.incumbent.offer(init.labels.copy())
+            candidates.fused.offer(init.labels.copy())
         return Run(
             graph,
             context,

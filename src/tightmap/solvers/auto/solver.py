@@ -93,7 +93,7 @@ class State:
 
     @property
     def best(self) -> Labels:
-        return self.incumbent.labels.astype(np.int64)
+        return self.incumbent.wide_labels
 
     @property
     def best_energy(self) -> float:
@@ -110,7 +110,7 @@ class Auto(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
-        incumbent = context.incumbent or Incumbent(graph)
+        incumbent = context.incumbent_of(graph)
         small = minimum_at_once(graph)
         if small is not None:
             incumbent.offer(small[0], small[1])

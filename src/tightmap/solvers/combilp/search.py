@@ -22,10 +22,9 @@ from enum import Enum
 import numpy as np
 
 from tightmap.energy.certificate import SHARE, UNIT, Certified, certify
-from tightmap.energy.energies import energy
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.components import component_fusion
-from tightmap.moves.context import Context, Labels
+from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import settle_all
 from tightmap.solvers.base import Solver
 from tightmap.solvers.combilp.blocks import Blocks
@@ -48,12 +47,11 @@ class Growth(Enum):
 
 @dataclass
 class CoreSearch:
-    """Cores of one reparametrisation; ``best`` is the labelling that they are grown around."""
+    """Cores of one reparametrisation, grown around the labelling of the incumbent."""
 
     graph: Graph
     blocks: Blocks
-    best: Labels
-    best_energy: float
+    incumbent: Incumbent
     cores: list[Core] = field(default_factory=list)
     rounds: int = 0
     changed: bool = False  # the labelling is not the one that the cores were made for
@@ -105,7 +103,7 @@ class CoreSearch:
     def undecided(self, most: int) -> set[int] | None:
         """Variables of all blocks with excess; None where there are more than ``most`` such blocks."""
         b = self.blocks
-        own, joint = b.excess(self.best, b.all_v, b.all_f)
+        own, joint = b.excess(self.incumbent.wide_labels, b.all_v, b.all_f)
         some = np.flatnonzero(np.concatenate((own, joint)) > 0.0)
         both = np.concatenate((own, joint))[some]
         found = some[self._kept(both, 0.5 * self.budget)]
@@ -136,9 +134,8 @@ class CoreSearch:
         fresh = [part for part in parts if frozenset(part) not in before]
         for part in fresh:
             press(self.blocks, self.near, part, RINGS, wanted - part)
-        self.cores = [
-            before.get(frozenset(part)) or make_core(self.blocks, self.near, part, self.best) for part in parts
-        ]
+        best = self.incumbent.wide_labels
+        self.cores = [before.get(frozenset(part)) or make_core(self.blocks, self.near, part, best) for part in parts]
         self._sum()
         self.raise_bound()
         return True
@@ -161,31 +158,28 @@ class CoreSearch:
         return len(self.gaps) <= LATELY or self.gaps[-1] <= (1.0 - CLOSED) * self.gaps[-1 - LATELY]
 
     def joined(self) -> Labels:
-        labels = self.best.copy()
+        labels = self.incumbent.wide_labels
         for core in self.cores:
             labels[core.variables] = core.labels
         return labels
 
     def improve(self, context: Context) -> bool:
         """Whether the labellings of the cores lead to a better one of the whole model, which is kept."""
-        joined = self.joined()
-        if np.array_equal(joined, self.best):
+        joined, better = self.joined(), self.incumbent.wide_labels
+        if np.array_equal(joined, better):
             return False
         polished, dirty = joined.copy(), np.zeros(self.graph.n, np.uint8)
-        dirty[sorted(self.near.around(np.flatnonzero(joined != self.best).tolist()))] = 1
+        dirty[sorted(self.near.around(np.flatnonzero(joined != better).tolist()))] = 1
         settle_all(self.graph, polished, dirty, context)
-        better = self.best.copy()
         for labels in (joined, polished):
             component_fusion(self.graph.arrays, better, labels)
         return self.offer(better)
 
     def offer(self, labels: Labels) -> bool:
         """Keep a labelling if it is better; the cores are then to be looked for again."""
-        value = energy(self.graph, labels)
-        if value >= self.best_energy:
-            return False
-        self.best, self.best_energy, self.changed = labels, value, True
-        return True
+        better = self.incumbent.offer(labels)
+        self.changed = self.changed or better
+        return better
 
     def grow(self) -> Growth:
         """Solved cores take in the variables of the factors on their borders that disagree with them."""

@@ -1,10 +1,11 @@
 """combilp: proofs for large models whose linear relaxation is nearly tight.
 
-Message passing reparametrises the model (blocks.py): a block of costs b_i for every variable and c_f for every factor,
-whose sum is the energy and whose minima add up to a lower bound.  Where a labelling attains the minima of all blocks
-around, nothing is left to decide.  What remains are some small cores, which are searched exactly:
+    E(x) = constant + sum_i b_i(x_i) + sum_f c_f(x_f)   for the blocks b_i, c_f that any messages make of the costs
+    E(x) >= bound = constant + sum of min B over the blocks B outside of the cores + sum_k min over x_{C_k} of core k
 
-    bound = constant + sum of min B over the blocks B outside of the cores + sum_k min over x_{C_k} of core k
+Message passing reparametrises the model (blocks.py), so that the minima of the blocks add up to a large bound.  Where a
+labelling attains the minima of all blocks around, nothing is left to decide.  What remains are some small cores, which
+are searched exactly:
 
     1. dual      TRW-S, or SRMP for factors of more than two variables, until the bound stalls
     2. cores     the variables of all blocks that the best labelling does not attain the minimum of; costs of some rings
@@ -28,19 +29,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tightmap.energy.certificate import Certified, Proof
+from tightmap.energy.certificate import Certified
 from tightmap.energy.duals import Dual, given_messages
-from tightmap.energy.energies import energy, message_offsets, unary_argmin
+from tightmap.energy.energies import message_offsets
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.registry import make_solver
 from tightmap.runtime import clock
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.combilp.blocks import Blocks
 from tightmap.solvers.combilp.search import CoreSearch, Growth
+from tightmap.solvers.start_labels import given_or_descended
 
 LARGEST = 1_000_000  # entries of the table of one factor
 SPAN = 32  # iterations over which the progress of the dual is measured
@@ -55,11 +56,9 @@ EXACT = {"cores": False, "elimination": 0}  # cores are small and their bounds n
 class State:
     graph: Graph
     context: Context
-    best: Labels
-    best_energy: float
+    incumbent: Incumbent  # the cores are where it does not attain the minima of the blocks
     dual: Solver
     exact: Solver
-    proof: Proof
     left: Any = None  # what the dual left behind when it was last at work
     given: bool = False  # messages to begin with, and nothing has been tried yet
     inner: Any = None  # its state while it is
@@ -111,15 +110,11 @@ class CombiLP(Solver):
             raise ModelError(f"method 'combilp' begins with another one, and {error}") from None
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        if init.labels is not None:
-            labels = init.labels.astype(np.int64)
-        elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed, context)
-        else:
-            labels = local_minimum(graph, unary_argmin(graph), context)
+        incumbent = context.incumbent_of(graph)
+        incumbent.offer(given_or_descended(graph, init, context))
         with clock.stopped():
             dual, exact = self._dual(graph), make_solver("exact", dict(EXACT))
-        state = State(graph, context, labels, energy(graph, labels), dual, exact, Proof(graph))
+        state = State(graph, context, incumbent, dual, exact)
         if isinstance(init.state, Dual):
             state.left, state.given = init.state, True
         return state
@@ -133,23 +128,19 @@ class CombiLP(Solver):
             self._advance_cores(state, state.search)
             made = 1
         state.iterations += made
-        if state.proof.holds(state.best, state.best_energy, state.bound):
+        best = state.incumbent
+        if best.proven_by(state.bound):
             state.done = True
         pending = state.search is not None and not state.done
-        return Progress(state.best, state.bound, state.done, iterations=made, pending=pending, energy=state.best_energy)
+        return Progress(best.wide_labels, state.bound, state.done, made, pending=pending, energy=best.energy)
 
     def adopt(self, state: State, labels: Labels) -> None:
         """A better labelling of another method: the cores are looked for again around it."""
-        self._offer(state, labels.astype(np.int64))
+        self._offer(state, labels)
 
     def _offer(self, state: State, labels: Labels | None, known: float | None = None) -> None:
-        if labels is None:
-            return
-        value = energy(state.graph, labels) if known is None else known
-        if value < state.best_energy:
-            state.best, state.best_energy = labels.copy(), value
-            if state.search is not None:
-                state.search.offer(state.best)
+        if state.incumbent.offer(labels, known) and state.search is not None:
+            state.search.changed = True
 
     def _raise(self, state: State, bound: float | None) -> None:
         if bound is not None and bound > state.bound:
@@ -166,7 +157,8 @@ class CombiLP(Solver):
             context = replace(
                 state.context, incumbent=None, shared=lambda: state.context.iterations_left(state.iterations)
             )
-            state.inner = state.dual.start(state.graph, Init(labels=state.best, state=state.left), context)
+            init = Init(labels=state.incumbent.wide_labels, state=state.left)
+            state.inner = state.dual.start(state.graph, init, context)
             state.marks = []
         progress = state.dual.step(state.inner)
         self._offer(state, progress.labels, progress.energy)
@@ -186,7 +178,7 @@ class CombiLP(Solver):
         """Whether the bound has risen by next to nothing of the gap since some iterations ago."""
         now, bound = state.marks[-1] if state.marks else (0, -math.inf)
         before = [low for made, low in state.marks if made <= now - SPAN]
-        gap = state.best_energy - bound
+        gap = state.incumbent.energy - bound
         return bool(before) and bound - before[-1] <= STALLED * 0.25**state.attempt * gap
 
     def _rest(self, state: State) -> None:
@@ -208,7 +200,7 @@ class CombiLP(Solver):
         messages = given_messages(Init(state=state.left), graph)
         if messages is None or state.context.remaining() < 4.0 * SECONDS * entries:
             return False
-        search = CoreSearch(graph, Blocks(graph, messages.copy()), state.best.copy(), state.best_energy)
+        search = CoreSearch(graph, Blocks(graph, messages.copy()), state.incumbent)
         self._raise(state, search.bound)
         state.most = STEPS << min(state.attempt, 20)
         state.steps = 0
@@ -237,10 +229,8 @@ class CombiLP(Solver):
             elif growth is Growth.NONE:
                 state.done, search.changed, search.strict = search.strict, True, True
         self._raise(state, search.bound)
-        if search.best_energy < state.best_energy:
-            state.best, state.best_energy = search.best.copy(), search.best_energy
         state.story = self._describe(search)
-        search.gaps.append(state.best_energy - state.bound)
+        search.gaps.append(state.incumbent.energy - state.bound)
         if not search.worthwhile and not state.done:
             if state.context.shared is not None and state.converged:
                 state.done = True  # others can make more of the time
@@ -270,4 +260,4 @@ class CombiLP(Solver):
             self._offer(state, final.labels)
             self._raise(state, final.bound)
             state.left = final.state
-        return Final(labels=state.best, bound=state.bound, state=state.left, note=state.story)
+        return Final(labels=state.incumbent.wide_labels, bound=state.bound, state=state.left, note=state.story)

@@ -39,11 +39,12 @@ from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.settled_variables import without_settled_variables
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.start_labels import given_labels
 
 STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this product of labels and factors
@@ -55,11 +56,8 @@ EASY = 8  # and only when the first one needed fewer than one augmenting path fo
 
 def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
     """Labels to start from: the given ones, rounded relaxed vectors, or label 0."""
-    if init.labels is not None:
-        return init.labels.copy()
-    if init.relaxed is not None:
-        return round_and_descend(graph, init.relaxed, context)
-    return np.zeros(graph.n, dtype=np.int64)
+    labels = given_labels(graph, init, context)
+    return np.zeros(graph.n, dtype=np.int64) if labels is None else labels
 
 
 def is_metric_kind(graph: Graph) -> bool:

@@ -22,15 +22,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
+from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.quadratise import MAX_ARITY
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.start_labels import given_or_descended
 
 STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 
@@ -75,12 +76,7 @@ class Fusion(Solver):
             raise OptionError(f"fusion: random must be at least 0, got {self.random}")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        if init.labels is not None:
-            labels = init.labels.copy()
-        elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed, context)
-        else:
-            labels = local_minimum(graph, unary_argmin(graph), context)
+        labels = given_or_descended(graph, init, context)
         count = graph.max_labels + 2 * self.shifts + self.random
         return State(graph, context, labels, energy(graph, labels), context.rng(), count)
 

@@ -28,9 +28,10 @@ from tightmap.graph.graph import Graph
 from tightmap.graphcut.qpbo import QPBO, SubmodularCut
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.start_labels import given_labels
 
 STEP_SECONDS = 0.1  # seconds of improve moves after which a step ends
 
@@ -73,13 +74,10 @@ class QPBOSolver(Solver):
             raise OptionError(f"qpbo: reduction must be 'fix' or 'hocr', got {self.reduction!r}")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        if init.labels is not None:
-            labels = init.labels.copy()
-        elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed, context)
-        elif context.incumbent is not None and context.incumbent.energy < np.inf:
-            labels = context.incumbent.labels.astype(np.int64)  # the driver has descended already
-        else:
+        labels, incumbent = given_labels(graph, init, context), context.incumbent_of(graph)
+        if labels is None and incumbent.energy < np.inf:
+            labels = incumbent.wide_labels  # the driver has descended already
+        if labels is None:
             labels = local_minimum(graph, np.zeros(graph.n, np.int64), context)
         return State(graph, context, labels, context.rng())
 

@@ -19,17 +19,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
+from tightmap.energy.energies import energy
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.pairwise import pair_model
 from tightmap.graphcut.qpbo import best_choice
 from tightmap.graphcut.quadratise import quadratise
 from tightmap.graphcut.swap import Swaps
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum, round_and_descend
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.start_labels import given_or_descended
 
 STEP_SECONDS = 0.1  # seconds of moves after which a step ends
 
@@ -52,13 +53,8 @@ class Swap(Solver):
     capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True)
 
     def start(self, graph: Graph, init: Init, context: Context) -> State | None:
-        if init.labels is not None:
-            labels = init.labels.copy()
-        elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed, context)
-        else:
-            # descent first: lower energies in less time than from the labels of the cheapest unaries themselves
-            labels = local_minimum(graph, unary_argmin(graph), context)
+        # descent first: lower energies in less time than from the labels of the cheapest unaries themselves
+        labels = given_or_descended(graph, init, context)
         try:
             return State(graph, context, Swaps(pair_model(graph, context=context), labels))
         except TimeUp:

@@ -132,9 +132,7 @@ class AD3(Solver):
         given = given_messages(init, graph)
         if given is not None:
             run.accept(whole.take(given))
-        incumbent = context.incumbent
-        if incumbent is None:
-            incumbent = Incumbent(graph)
+        incumbent = context.incumbent_of(graph)
         state = State(graph, context, whole, run, incumbent)
         if init.labels is not None:
             incumbent.offer(init.labels)

@@ -58,6 +58,12 @@ class Ascent:
 
 @compiled
 def _sweep(g, offsets, negative, passed, kept, weights, forward, rounding, labels, scratch, left):
+    """A pass over the variables, which labels them on the way if ``rounding``; False when time was up.
+
+    Factor f sends nothing new to variable passed[f], the first of its members in this pass, and gets nothing from
+    kept[f], the last one; weights[i] is the w of variable i.  One function, because a visit needs the sums of its
+    factors both for the messages and for the label.
+    """
     until = end_of(left)
     n, spent = len(g.cards), 0
     out, work = np.empty(max(scratch, g.cards.max() + 1)), np.empty(scratch)

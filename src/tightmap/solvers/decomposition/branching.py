@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy.certificate import UNIT, Certified, Proof, certify
+from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.energy.energies import energy, labelling_size
 from tightmap.moves.context import Incumbent, Labels
 from tightmap.moves.soften import soft_range
@@ -56,7 +56,6 @@ class Search:
         tolerance: float,
     ) -> None:
         self.run, self.incumbent, self.offer, self.left, self.tolerance = run, incumbent, offer, left, tolerance
-        self.proof = Proof(incumbent.graph)
         self.nodes = 0
         self.closed: float = math.inf  # the least bound of a closed node
         self.root = run.multipliers.copy()
@@ -98,7 +97,7 @@ class Search:
         return 4 * len(self.root) * (count + 1) <= MEMORY
 
     def _met(self, bound: float) -> bool:
-        return self.proof.holds(self.incumbent.labels, self.incumbent.energy, bound)
+        return self.incumbent.proven_by(bound)
 
     def _possible(self, node: Node) -> bool:
         """Does every variable have a label left?  Otherwise no labelling of the node is better than the incumbent."""

@@ -41,7 +41,7 @@ def _fused(graph: Graph, proposal: Labels, context: Context) -> Labels:
     best = context.incumbent
     if best is None or not best.energy < np.inf or context.remaining() <= 0.0:
         return proposal
-    labels = best.labels.astype(np.int64)
+    labels = best.wide_labels
     if graph.order <= FUSED:
         fuse_into(graph, labels, proposal, largest=CHOICES)
     else:

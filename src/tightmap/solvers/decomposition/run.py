@@ -1,13 +1,12 @@
 """What subgradient and bundle share: subproblems, a start, labellings on the way, and what is left behind.
 
 A method is a generator that yields a Progress after every round (all subproblems minimised once, or a sweep of the
-start) and None in between, so that no step lasts much longer than a tenth of a second.
+start) and None in between (stages.py).
 """
 
 from __future__ import annotations
 
 import math
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,8 +24,8 @@ from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.forests import DECOMPOSITIONS, decompose
 from tightmap.solvers.decomposition.proposals import Proposals, rounded_in_order
 from tightmap.solvers.decomposition.split import Places, Solved, Split
+from tightmap.solvers.stages import advance
 
-STEP_SECONDS = 0.1  # seconds of work after which a step ends
 EARLY = 4  # so many rounds at the beginning, and then every ``OFTEN``th one, give a labelling
 OFTEN = 5
 LAST = 12  # in the end, proposals in a row that bring nothing
@@ -134,20 +133,6 @@ def begin(
         yield Progress(labels, bound, pending=bound is None)
 
 
-def advance(state: State) -> Progress:
-    """Work until something is to be reported, or for about a tenth of a second."""
-    clock = time.perf_counter()
-    try:
-        for progress in state.work:
-            if progress is not None:
-                return progress
-            if time.perf_counter() - clock > STEP_SECONDS:
-                return Progress(iterations=0, pending=True)
-    except TimeUp:
-        return Progress(iterations=0, pending=True)
-    return Progress(done=True, iterations=0)
-
-
 class DecompositionSolver(Solver):
     """A method on a decomposition: what it does in its rounds is its own, the rest is the same for all."""
 
@@ -174,7 +159,7 @@ class DecompositionSolver(Solver):
 
     def step(self, state: State) -> Progress:
         """One round, or the part of it that fits between two looks at the clock."""
-        return advance(state)
+        return advance(state.work)
 
     def finish(self, state: State) -> Final:
         return Final() if state.run is None else state.run.final()

@@ -55,4 +55,4 @@ class CPSAT(External):
             raise OptionError(f"cpsat: encoding must be one of {', '.join(ENCODINGS)}, got {self.encoding!r}")
 
     def problem(self, state: State, whole: Whole) -> dict[str, Any]:
-        return {"encoding": self.encoding, "hint": state.best.tolist()}
+        return {"encoding": self.encoding, "hint": state.incumbent.labels.tolist()}

@@ -18,25 +18,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError, OptionError, WorkerError
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.context import Context, Incumbent
 from tightmap.moves.feasibility.engine import infeasible_bound
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import SLICE
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.engines.whole import Whole, table_entries, whole_costs
 from tightmap.solvers.engines.worker import GONE, Message, Worker, hire, release
+from tightmap.solvers.start_labels import descended
 
 
 @dataclass
 class State:
     graph: Graph
     context: Context
-    best: Labels
-    best_energy: float
+    incumbent: Incumbent
     whole: Whole | None = None
     worker: Worker | None = None
     known: int | None = None  # cost of the labelling that the search began with, where it breaks no hard constraint
@@ -44,10 +42,6 @@ class State:
     done: bool = False
     note: str = ""
     memory: dict[str, Any] = field(default_factory=dict)  # of a method that reads what the library prints
-
-    @property
-    def feasible(self) -> bool:
-        return self.best_energy <= self.graph.hard_threshold
 
 
 @dataclass(frozen=True)
@@ -90,8 +84,9 @@ class External(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         require(64.0 * table_entries(graph).sum(), f"the tables of method {self.name!r}")
-        labels = local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph), context)
-        return State(graph, context, labels, energy(graph, labels))
+        incumbent = context.incumbent_of(graph)
+        incumbent.offer(descended(graph, init, context))
+        return State(graph, context, incumbent)
 
     @abstractmethod
     def problem(self, state: State, whole: Whole) -> dict[str, Any]:
@@ -123,8 +118,8 @@ class External(Solver):
 
     def _report(self, state: State, iterations: int) -> Progress:
         return Progress(
-            labels=state.best,
-            energy=state.best_energy,
+            labels=state.incumbent.wide_labels,
+            energy=state.incumbent.energy,
             bound=state.bound,
             done=state.done,
             iterations=iterations,
@@ -132,14 +127,14 @@ class External(Solver):
         )
 
     def _begin(self, state: State) -> None:
-        upper = state.best_energy if state.feasible else math.inf
-        state.whole = whole = whole_costs(state.graph, upper, self.cuts)
-        state.known = whole.cost(state.best) if state.feasible else None
+        best, labels = state.incumbent, state.incumbent.wide_labels
+        state.whole = whole = whole_costs(state.graph, best.energy if best.feasible else math.inf, self.cuts)
+        state.known = whole.cost(labels) if best.feasible else None
         if state.known == 0:  # every table at its least entry
             self._raise(state, 0)
             state.done = True
             return
-        start = state.best.tolist() if state.known is not None else None
+        start = labels.tolist() if state.known is not None else None
         state.worker = hire(self.search)
         state.worker.give(
             whole.arrays()
@@ -156,10 +151,7 @@ class External(Solver):
             self._fail(state, message)
             return
         if "labels" in message:
-            labels = np.array(message["labels"], dtype=np.int64)
-            value = energy(state.graph, labels)
-            if value < state.best_energy:
-                state.best, state.best_energy = labels, value
+            state.incumbent.offer(np.array(message["labels"], dtype=np.int64))
         if "units" in message:
             self._raise(state, int(message["units"]))
         if "end" in message:
@@ -185,7 +177,7 @@ class External(Solver):
         state.done = True
         if how == "none better" and state.known is not None:
             self._raise(state, state.known)
-        elif how == "infeasible" and state.whole.complete and not state.feasible and state.graph.hard > 0.0:
+        elif how == "infeasible" and state.whole.complete and not state.incumbent.feasible and state.graph.hard > 0.0:
             state.bound = max(state.bound, infeasible_bound(state.graph))
         worker, state.worker = state.worker, None
         if self.keeps:
@@ -197,4 +189,4 @@ class External(Solver):
         if state.worker is not None:
             state.worker.end()
             state.worker = None
-        return Final(labels=state.best, bound=state.bound, note=state.note)
+        return Final(labels=state.incumbent.wide_labels, bound=state.bound, note=state.note)

@@ -86,7 +86,7 @@ TABLES = 64.0  # all tables of bucket elimination together may be so many times 
 class State:
     graph: Graph
     context: Context
-    best: Labels
+    best: Labels  # prunes the search, and stays with the state, from which a later run goes on
     best_energy: float
     problem: Feasibility | None = None  # the hard constraints, while it is not known whether they can be kept
     kept: KeptLabels | None = None  # the labels that they allow

@@ -27,37 +27,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tightmap.errors import OptionError
-from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.moves.orders import node_order
-from tightmap.runtime.pace import TimeUp
-from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.base import Progress
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
-from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
+from tightmap.solvers.regions.run import Pace, Run, iterate, tighten
+from tightmap.solvers.regions.solver import RegionSolver
 from tightmap.solvers.regions.srmp import SrmpRun
 
 KINDS = ("all", "triplets", "cycles", "singletons")  # of clusters
-EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
-
-
-@dataclass
-class State:
-    run: Run | None  # None when the time limit left no room to begin
-    work: Iterator[Progress | None]
-
-
-def _check(name: str, rounding: int, tolerance: float) -> None:
-    if rounding < 1:
-        raise OptionError(f"{name}: rounding must be at least 1, got {rounding}")
-    if not tolerance >= 0.0:
-        raise OptionError(f"{name}: tolerance must be at least 0, got {tolerance}")
 
 
 @dataclass(frozen=True)
-class MPLP(Solver):
+class MPLP(RegionSolver):
     """Options of MPLP.
 
     rounding   a labelling is rounded (and the bound computed) every so many iterations
@@ -73,30 +58,15 @@ class MPLP(Solver):
     summary: ClassVar[str] = "max-product linear programming: block ascent of the linear relaxation, certified bounds"
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
-    def __post_init__(self) -> None:
-        _check("mplp", self.rounding, self.tolerance)
+    def run(self, graph: Graph, context: Context) -> MplpRun:
+        return MplpRun(build_regions(graph, "minimal", context=context), context)
 
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        check_effort(graph, self.name, contraction=False)
-
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
-        try:
-            run = MplpRun(build_regions(graph, "minimal", context=context), context)
-            run.accept(init)
-        except TimeUp:
-            return State(None, iter(()))
-        return State(run, iterate(run, Pace(self.rounding, self.polish, self.tolerance, EARLY), last=True))
-
-    def step(self, state: State) -> Progress:
-        return advance(state.work)
-
-    def finish(self, state: State) -> Final:
-        return Final() if state.run is None else state.run.final()
+    def work(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
+        return iterate(run, pace, last=True)
 
 
 @dataclass(frozen=True)
-class MPLPC(Solver):
+class MPLPC(RegionSolver):
     """Options of MPLP-C.
 
     clusters   "triplets" of pairs, "singletons" (contradictions around one variable), frustrated "cycles", or "all":
@@ -124,32 +94,17 @@ class MPLPC(Solver):
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
-        _check("mplp-c", self.rounding, self.tolerance)
-        if self.clusters not in ("all", "triplets", "cycles", "singletons"):
-            raise OptionError(
-                f"mplp-c: clusters must be 'all', 'triplets', 'cycles' or 'singletons', got {self.clusters!r}"
-            )
+        super().__post_init__()
+        if self.clusters not in KINDS:
+            raise OptionError(f"mplp-c: clusters must be one of {', '.join(KINDS)}, got {self.clusters!r}")
         if self.updates not in ("srmp", "mplp"):
             raise OptionError(f"mplp-c: updates must be 'srmp' or 'mplp', got {self.updates!r}")
         if self.first < 1 or self.inner < 1 or self.per_round < 0:
             raise OptionError("mplp-c: first and inner must be at least 1, per_round at least 0")
 
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        check_effort(graph, self.name, contraction=False)
-
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def run(self, graph: Graph, context: Context) -> Run:
         make = SrmpRun if self.updates == "srmp" else MplpRun
-        try:
-            run = make(build_regions(graph, "full", (), node_order(graph, "index"), context), context)
-            run.accept(init)
-        except TimeUp:
-            return State(None, iter(()))
-        pace = Pace(self.rounding, self.polish, self.tolerance, EARLY)
-        return State(run, tighten(run, pace, self.clusters, self.first, self.inner, self.per_round))
+        return make(build_regions(graph, "full", (), node_order(graph, "index"), context), context)
 
-    def step(self, state: State) -> Progress:
-        return advance(state.work)
-
-    def finish(self, state: State) -> Final:
-        return Final() if state.run is None else state.run.final()
+    def work(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
+        return tighten(run, pace, self.clusters, self.first, self.inner, self.per_round)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tightmap.factors.kernels import tabulate
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled
-from tightmap.solvers.regions.regions import STRUCT, TABLE, ZERO, Regions
+from tightmap.solvers.regions.regions import STRUCT, TABLE, ZERO, Dag, Regions
 
 # How a message is computed: GENERAL by kernels.marginal, the others by sends.py
 GENERAL, POTTS_PAIR, FROM_ROWS, FROM_COLUMNS, DIFFERENCE, TRIPLE, TABLED = 0, 1, 2, 3, 4, 5, 6
@@ -105,7 +105,39 @@ def _triples(regions: Regions, edges: IntArray) -> IntArray:
     return out.reshape(-1)
 
 
+def _costs(regions: Regions) -> tuple[IntArray, FloatArray]:
+    """Where the costs of every region are, and the tables that are written out because their kind has none."""
+    graph, d = regions.graph, regions.dag
+    g, n = graph.arrays, graph.n
+    is_factor = np.zeros(len(d.mode), dtype=bool)
+    is_factor[n : n + graph.m] = True
+    cost = np.full(len(d.mode), NO_COST, dtype=np.int64)
+    own_kind = np.full(len(d.mode), 255, dtype=np.int64)
+    own_kind[n : n + graph.m] = g.kind
+    written = is_factor & ((d.mode == TABLE) | ((d.mode == STRUCT) & (np.diff(d.scope_start) == 3)))
+    other_kinds = written & (own_kind != Kind.DENSE) & (own_kind != Kind.POTTS)
+    start, stored = _stored(regions, np.flatnonzero(other_kinds) - n)
+    cost[own_kind == Kind.DENSE] = DENSE_COST
+    cost[own_kind == Kind.POTTS] = POTTS_COST
+    held = np.flatnonzero(other_kinds)
+    cost[held] = np.where(start[held - n] < 0, UNKNOWN, start[held - n])
+    return cost, stored
+
+
+def _acts(d: Dag) -> npt.NDArray[np.uint8]:
+    """What a visit does with every message, as bits."""
+    forward, backward, counted = (v[d.in_edge].astype(np.uint8) for v in (d.forward, d.backward, d.counted))
+    return (
+        SEND_FORWARD * backward
+        | SEND_BACKWARD * (forward | counted)
+        | SHARE_FORWARD * forward
+        | SHARE_BACKWARD * backward
+        | COUNTED * counted
+    ).astype(np.uint8)
+
+
 def make_plan(regions: Regions) -> Plan:
+    """How every message is computed, read off the region graph."""
     graph, d = regions.graph, regions.dag
     g, n = graph.arrays, graph.n
     e = d.in_edge
@@ -115,20 +147,7 @@ def make_plan(regions: Regions) -> Plan:
     factor = np.where((source >= n) & (source < n + graph.m), source - n, 0)
     kind = g.kind[factor] if graph.m else np.zeros(count, np.uint8)
     arity = np.diff(d.scope_start)
-    is_factor = np.zeros(len(d.mode), dtype=bool)
-    is_factor[n : n + graph.m] = True
-
-    # costs of regions with tables
-    cost = np.full(len(d.mode), NO_COST, dtype=np.int64)
-    own_kind = np.full(len(d.mode), 255, dtype=np.int64)
-    own_kind[n : n + graph.m] = g.kind
-    written = is_factor & ((d.mode == TABLE) | ((d.mode == STRUCT) & (arity == 3)))
-    other_kinds = written & (own_kind != Kind.DENSE) & (own_kind != Kind.POTTS)
-    start, stored = _stored(regions, np.flatnonzero(other_kinds) - n)
-    cost[own_kind == Kind.DENSE] = DENSE_COST
-    cost[own_kind == Kind.POTTS] = POTTS_COST
-    held = np.flatnonzero(other_kinds)
-    cost[held] = np.where(start[held - n] < 0, UNKNOWN, start[held - n])
+    cost, stored = _costs(regions)
 
     form = np.full(count, GENERAL, dtype=np.uint8)
     pair = (mode == STRUCT) & (arity[source] == 2)
@@ -154,17 +173,9 @@ def make_plan(regions: Regions) -> Plan:
     param[kept] = len(g.params) + cost[source[kept]]
     four = d.size[:n] == 4
     four[d.target[e[~((form == POTTS_PAIR) & (labels == 4) & (weight >= 0.0)) & (d.target[e] < n)]]] = False
-    forward, backward, counted = (v[e].astype(np.uint8) for v in (d.forward, d.backward, d.counted))
-    acts = (
-        SEND_FORWARD * backward
-        | SEND_BACKWARD * (forward | counted)
-        | SHARE_FORWARD * forward
-        | SHARE_BACKWARD * backward
-        | COUNTED * counted
-    ).astype(np.uint8)
     return Plan(
         form,
-        acts,
+        _acts(d),
         d.at[e],
         other,
         labels,

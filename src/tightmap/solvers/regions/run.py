@@ -1,13 +1,11 @@
 """What SRMP and MPLP share: messages on a region graph, rounding, iterations until the bound stalls, tightening.
 
-Work is written as generators that yield a Progress after an iteration and None between pieces of one, so that a step
-never lasts much longer than a tenth of a second however large the model is.
+Work is written as generators that yield a Progress after an iteration and None between pieces of one (stages.py).
 """
 
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from tightmap.energy.energies import energy
 from tightmap.graph.graph import FloatArray
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
-from tightmap.runtime.pace import SLICE, TimeUp, time_left
+from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.regions.clusters import pair_clusters
 from tightmap.solvers.regions.kernels import Buffers, certified_bound, make_buffers
@@ -30,7 +28,6 @@ from tightmap.solvers.regions.singleton_consistency import singleton_clusters
 from tightmap.solvers.regions.sweeps import sweep
 from tightmap.solvers.regions.tighten import best_triplets, frustrated_cycles, reparametrised_pairs
 
-STEP_SECONDS = 0.1  # seconds of work after which a step ends
 GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 SPAN = 10  # the method has converged when the bound gains next to nothing in so many iterations
 
@@ -44,8 +41,9 @@ class Run(ABC):
         self.neg: FloatArray = np.zeros(regions.entries)  # negated messages
         self.iterations = 0
         self.low = -math.inf  # value of the bound, before allowances, as far as it is known
-        self.labels: Labels | None = None
-        self.best_energy = math.inf
+        # the best labelling that these messages were rounded to, or that the run was given: clusters are scored with it
+        self.rounding: Labels | None = None
+        self.rounding_energy = math.inf
 
     def use(self, regions: Regions) -> None:
         """Work on this region graph from now on."""
@@ -95,7 +93,7 @@ class Run(ABC):
             yield
 
     def rounded(self, action: int, polish: bool) -> Iterator[None]:
-        """Label the variables one after the other, and keep the result if it is the best so far."""
+        """Label the variables one after the other, and keep the result if it is the best rounding so far."""
         graph = self.regions.graph
         labels = np.full(graph.n, -1, dtype=np.int64)
         neg = self.neg.copy() if self.plan.copied[0] else self.neg
@@ -104,8 +102,8 @@ class Run(ABC):
 
     def offer(self, labels: Labels) -> None:
         value = energy(self.regions.graph, labels)
-        if value < self.best_energy:
-            self.labels, self.best_energy = labels, value
+        if value < self.rounding_energy:
+            self.rounding, self.rounding_energy = labels, value
 
     def certificate(self, left: float | None = None) -> float:
         """The certified bound; -inf when it is not known at the time limit (or after so many seconds)."""
@@ -115,9 +113,10 @@ class Run(ABC):
         return bound
 
     def nearly_proven(self) -> bool:
-        """Is the bound so close to the best energy that a certificate is worth its time?"""
-        slack = max(1e-9 * self.regions.graph.magnitude(self.best_energy), 1.001 * self.regions.graph.quantum)
-        return self.low >= self.best_energy - slack
+        """Is the bound so close to the energy of the best rounding that a certificate is worth its time?"""
+        graph = self.regions.graph
+        slack = max(1e-9 * graph.magnitude(self.rounding_energy), 1.001 * graph.quantum)
+        return self.low >= self.rounding_energy - slack
 
     def final(self) -> Final:
         regions, neg = self.regions, self.neg
@@ -127,7 +126,7 @@ class Run(ABC):
             f"{int((d.target >= n).sum())} of {len(d.target)} messages between factors"
         )
         dual = Dual(regions.graph, lambda: to_plain(regions, neg), native=(regions, neg))
-        return Final(labels=self.labels, bound=self.certificate(GRACE), state=dual, note=note)
+        return Final(labels=self.rounding, bound=self.certificate(GRACE), state=dual, note=note)
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def iterate(run: Run, pace: Pace, limit: int | None = None, last: bool = False) 
         stalled = False
         if len(history) > SPAN:
             stalled = run.low - history[-1 - SPAN] <= pace.tolerance * run.regions.graph.magnitude(run.low)
-        labels = run.labels if due else None
+        labels = run.rounding if due else None
         info = {"running_bound": run.low}
         yield Progress(labels, certified, done=stalled and last, info=info, pending=certified is None)
         if stalled and not last:
@@ -179,7 +178,7 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
     while True:
         yield from run.before_scoring()
         pairs = reparametrised_pairs(run.regions, run.neg)
-        labels = run.labels if run.labels is not None else np.zeros(graph.n, dtype=np.int64)
+        labels = run.rounding if run.rounding is not None else np.zeros(graph.n, dtype=np.int64)
         least = 1e-9 * run.regions.graph.magnitude(run.low)
         count = wanted or min(2000, max(20, len(pairs.region) // 10))
         added: list[tuple[int, ...]] = []
@@ -205,17 +204,3 @@ def tighten(run: Run, pace: Pace, kinds: str, first: int, inner: int, wanted: in
         run.extend(added)
         yield None
         yield from iterate(run, replace(pace, tolerance=max(pace.tolerance, 1e-6)), inner)
-
-
-def advance(stages: Iterator[Progress | None]) -> Progress:
-    """Work until something is to be reported, or for about a tenth of a second."""
-    clock = time.perf_counter()
-    try:
-        for progress in stages:
-            if progress is not None:
-                return progress
-            if time.perf_counter() - clock > STEP_SECONDS:
-                return Progress(iterations=0, pending=True)
-    except TimeUp:
-        return Progress(iterations=0, pending=True)
-    return Progress(done=True, iterations=0)

@@ -143,11 +143,12 @@ def send_potts(neg, at, c, w, n, out):
 
 
 @inline
-def _rows(params, t, w, neg, at, c, n, out):
+def _send(params, t, w, neg, at, c, n, step, other, out):
+    """out(s) = min over r of w table + h(r), where the table goes on by ``step`` with s and by ``other`` with r."""
     for s in range(n):
         low = np.inf
         for r in range(c):
-            v = w * get(params, t + s * c + r) + get(neg, at + r)
+            v = w * get(params, t + s * step + r * other) + get(neg, at + r)
             low = v if v < low else low
         put(out, s, low)
 
@@ -164,21 +165,11 @@ def send_rows(params, t, w, neg, at, c, n, out):
                 best = minimum(best, weight * load(params, row + o) + load(neg, at + o))
             put(out, s, lane_min(best))
     elif c == 2 and n == 2:
-        _rows(params, t, w, neg, at, 2, 2, out)
+        _send(params, t, w, neg, at, 2, 2, 2, 1, out)
     elif c == 4 and n == 4:
-        _rows(params, t, w, neg, at, 4, 4, out)
+        _send(params, t, w, neg, at, 4, 4, 4, 1, out)
     else:
-        _rows(params, t, w, neg, at, c, n, out)
-
-
-@inline
-def _columns(params, t, w, neg, at, c, n, out):
-    for s in range(n):
-        low = np.inf
-        for r in range(c):
-            v = w * get(params, t + r * n + s) + get(neg, at + r)
-            low = v if v < low else low
-        put(out, s, low)
+        _send(params, t, w, neg, at, c, n, c, 1, out)
 
 
 @inline
@@ -193,11 +184,11 @@ def send_columns(params, t, w, neg, at, c, n, out):
                 best = minimum(best, weight * load(params, t + r * n + o) + splat(get(neg, at + r)))
             store(out, o, best)
     elif c == 2 and n == 2:
-        _columns(params, t, w, neg, at, 2, 2, out)
+        _send(params, t, w, neg, at, 2, 2, 1, 2, out)
     elif c == 4 and n == 4:
-        _columns(params, t, w, neg, at, 4, 4, out)
+        _send(params, t, w, neg, at, 4, 4, 1, 4, out)
     else:
-        _columns(params, t, w, neg, at, c, n, out)
+        _send(params, t, w, neg, at, c, n, 1, n, out)
 
 
 @inline

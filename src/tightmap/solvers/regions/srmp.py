@@ -26,29 +26,21 @@ from typing import ClassVar
 import numpy as np
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import grid_width
 from tightmap.moves.context import Context
 from tightmap.moves.orders import ORDERS, node_order
-from tightmap.runtime.pace import TimeUp
-from tightmap.solvers.base import Final, Init, Progress, Solver
+from tightmap.solvers.base import Progress
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.regions.clusters import pair_clusters, square_clusters
 from tightmap.solvers.regions.mplp_run import MplpRun
 from tightmap.solvers.regions.regions import build_regions
-from tightmap.solvers.regions.run import Pace, Run, advance, iterate, tighten
+from tightmap.solvers.regions.run import Pace, Run, iterate, tighten
+from tightmap.solvers.regions.solver import RegionSolver
 from tightmap.solvers.regions.sweeps import AHEAD, BACK, BACKWARD, FORWARD
 
 STALLED = 1e-4  # clusters are added when 10 iterations raise the bound by less than this part of it
 MPLP_ITERATIONS = 5  # iterations of MPLP that are made before clusters are scored
-EARLY = 4  # a labelling is rounded in each of so many first iterations, later only now and then
-
-
-@dataclass
-class State:
-    run: SrmpRun | None  # None when the time limit left no room to begin
-    work: Iterator[Progress | None]
 
 
 class SrmpRun(Run):
@@ -78,7 +70,7 @@ class SrmpRun(Run):
 
 
 @dataclass(frozen=True)
-class SRMP(Solver):
+class SRMP(RegionSolver):
     """Options of SRMP.
 
     edges      "full": factors send messages to the largest factors inside them; "minimal": to variables only
@@ -109,28 +101,15 @@ class SRMP(Solver):
             raise OptionError(f"srmp: clusters must be one of {', '.join(kinds)}, got {self.clusters!r}")
         if self.order not in ORDERS:
             raise OptionError(f"srmp: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
-        if self.rounding < 1:
-            raise OptionError(f"srmp: rounding must be at least 1, got {self.rounding}")
-        if not self.tolerance >= 0.0:
-            raise OptionError(f"srmp: tolerance must be at least 0, got {self.tolerance}")
+        super().__post_init__()
 
-    def check(self, graph: Graph) -> None:
-        super().check(graph)
-        check_effort(graph, self.name, contraction=False)
-
-    def start(self, graph: Graph, init: Init, context: Context) -> State:
+    def run(self, graph: Graph, context: Context) -> SrmpRun:
         if self.clusters == "squares" and grid_width(graph) is None:
             raise ModelError("clusters='squares' needs a grid: build the model with Model.grid, or use 'cycles'")
-        try:
-            run = SrmpRun(build_regions(graph, self.edges, (), node_order(graph, self.order), context), context)
-            run.accept(init)
-        except TimeUp:
-            return State(None, iter(()))
-        return State(run, self._work(run))
+        return SrmpRun(build_regions(graph, self.edges, (), node_order(graph, self.order), context), context)
 
-    def _work(self, run: SrmpRun) -> Iterator[Progress | None]:
+    def work(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
         """First without clusters, which is fast and takes the bound most of the way, then with them."""
-        pace = Pace(self.rounding, self.polish, self.tolerance, EARLY)
         if self.clusters in ("triplets", "cycles"):
             yield from tighten(run, pace, self.clusters, first=1000, inner=20, wanted=0)
             return
@@ -144,10 +123,3 @@ class SRMP(Solver):
         added = square_clusters(graph) if self.clusters == "squares" else pair_clusters(graph)
         run.extend(added)
         yield from iterate(run, pace, last=True)
-
-    def step(self, state: State) -> Progress:
-        """One iteration, or the part of it that fits between two looks at the clock."""
-        return advance(state.work)
-
-    def finish(self, state: State) -> Final:
-        return Final() if state.run is None else state.run.final()

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tightmap.energy.energies import energy, one_hot, unary_argmin
+from tightmap.energy.energies import one_hot, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels, Vector
+from tightmap.moves.context import Context, Incumbent, Labels, Vector
 from tightmap.moves.coordinate_descent import round_and_descend
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
@@ -44,9 +44,10 @@ class State:
     starts: Iterator[Vector]
     number: int = 0  # starts begun
     running: bool = True
-    best: Labels | None = None
-    best_energy: float = float("inf")
-    best_x: Vector = field(default_factory=lambda: np.zeros(0))
+    lowest_x: Vector = field(default_factory=lambda: np.zeros(0))  # of the lowest rounding: a later run goes on there
+
+    def __post_init__(self) -> None:
+        self.lowest = Incumbent(self.graph)  # of the roundings of this run alone, whatever else has been found
 
 
 @dataclass(frozen=True)
@@ -125,23 +126,22 @@ class MultiStart(Solver):
         info = {"relaxed_energy": d.value, "gap": d.gap, "start": float(state.number)}
         if moved:
             return Progress(info=info)
-        labels = self._round(state)
-        return Progress(labels=labels, done=not self._next(state), iterations=0, info=info)
+        labels, value = self._round(state), state.lowest.energy
+        return Progress(labels, done=not self._next(state), iterations=0, info=info, energy=value)
 
     def _round(self, state: State) -> Labels | None:
         """The labelling of the current start when it is the best so far."""
         x = state.descent.take_pending_step()
         labels = round_and_descend(state.graph, x, state.context)
-        value = energy(state.graph, labels)
-        if value >= state.best_energy:
+        if not state.lowest.offer(labels):
             return None
-        state.best, state.best_energy, state.best_x = labels, value, x.copy()
+        state.lowest_x = x.copy()
         return labels
 
     def finish(self, state: State) -> Final:
         if state.running:
             self._round(state)
-        return Final(labels=state.best, state=Relaxed(state.best_x))
+        return Final(labels=state.lowest.wide_labels, state=Relaxed(state.lowest_x))
 
 
 def check_search(name: str, line_search: str, tolerance: float, iterations: int, hard_cost: float) -> None:

@@ -26,12 +26,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.certificate import Certified, Proof, certify
-from tightmap.energy.energies import energy
+from tightmap.energy.certificate import Certified, certify
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import FloatArray, Graph
-from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import round_and_descend
+from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.spins import Spins, spins_of
 from tightmap.runtime import clock
 from tightmap.runtime.pace import SLICE
@@ -41,6 +39,7 @@ from tightmap.solvers.sdp.dual import certified_shift
 from tightmap.solvers.sdp.mixing import mix, rank
 from tightmap.solvers.sdp.rounding import Rounding
 from tightmap.solvers.sdp.tree import Tree
+from tightmap.solvers.start_labels import given_labels
 
 LARGEST = 5000  # variables: the proof of the bound needs a dense matrix of them
 FIRST = 30  # sweeps before the first bound; each later one comes after twice as many as the one before
@@ -52,9 +51,7 @@ MOST = 2000  # sweeps
 class State:
     graph: Graph
     context: Context
-    best: Labels
-    best_energy: float
-    proof: Proof
+    incumbent: Incumbent
     spins: Spins | None = None
     vectors: FloatArray | None = None
     norms: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -103,24 +100,17 @@ class SDP(Solver):
             )
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        if init.labels is not None:
-            labels = init.labels.astype(np.int64)
-        elif init.relaxed is not None:
-            labels = round_and_descend(graph, init.relaxed, context)
-        else:
-            labels = np.zeros(graph.n, np.int64)
-        return State(graph, context, labels, energy(graph, labels), Proof(graph))
+        labels = given_labels(graph, init, context)
+        incumbent = context.incumbent_of(graph)
+        incumbent.offer(np.zeros(graph.n, np.int64) if labels is None else labels)
+        return State(graph, context, incumbent)
 
     def adopt(self, state: State, labels: Labels) -> None:
         """A better labelling of another method closes more nodes."""
-        self._offer(state, labels.astype(np.int64))
-
-    def _offer(self, state: State, labels: Labels) -> None:
-        value = energy(state.graph, labels)
-        if value < state.best_energy:
-            state.best, state.best_energy = labels, value
+        state.incumbent.offer(labels)
 
     def step(self, state: State) -> Progress:
+        incumbent = state.incumbent
         if state.spins is None:
             state.spins = spins_of(state.graph)
             rng = np.random.default_rng((state.context.seed, 1))
@@ -130,12 +120,11 @@ class SDP(Solver):
             state.rounding = Rounding(state.spins, state.context.seed)
         if state.tree is None:
             if not self._relax(state):
-                return Progress(labels=state.best, energy=state.best_energy, iterations=0, pending=True)
+                return Progress(incumbent.wide_labels, energy=incumbent.energy, iterations=0, pending=True)
         else:
             self._branch(state, state.spins, state.tree)
-        proven = state.proof.holds(state.best, state.best_energy, state.bound)
-        state.done = state.done or proven
-        return Progress(labels=state.best, bound=state.bound, done=state.done, energy=state.best_energy)
+        state.done = state.done or incumbent.proven_by(state.bound)
+        return Progress(incumbent.wide_labels, state.bound, state.done, energy=incumbent.energy)
 
     # ------------------------------------------------------------------------------------------- the root
 
@@ -181,7 +170,7 @@ class SDP(Solver):
         for _ in range(self.roundings):
             if state.context.remaining() <= 0.0:
                 return
-            self._offer(state, state.rounding.labels(vectors, state.context))
+            state.incumbent.offer(state.rounding.labels(vectors, state.context))
 
     # ------------------------------------------------------------------------------------------- the tree
 
@@ -194,20 +183,20 @@ class SDP(Solver):
         state.tree = Tree(matrix, vectors[state.order], state.form, state.form_error)
 
     def _branch(self, state: State, spins: Spins, tree: Tree) -> None:
-        graph = state.graph
+        graph, incumbent = state.graph, state.incumbent
 
         def room(form: float, error: float) -> float:
             bound = self._bound(state, spins, form, error)
-            if bound >= state.best_energy or state.proof.holds(state.best, state.best_energy, bound):
+            if bound >= incumbent.energy or incumbent.proven_by(bound):
                 return 0.0
-            short = state.best_energy - graph.quantum - spins.bound(form)
+            short = incumbent.energy - graph.quantum - spins.bound(form)
             return max(math.ldexp(short, -spins.power), 1e-300)
 
         found = tree.step(room, state.context, split=spins.n <= self.exact)
         if found is not None:
             whole = np.ones(spins.count, np.int8)
             whole[state.order] = found
-            self._offer(state, spins.labels(whole))
+            incumbent.offer(spins.labels(whole))
         if tree.current is not None and tree.current.rounds == 1:
             self._round_node(state, spins, tree)
         state.bound = max(state.bound, self._bound(state, spins, *tree.lowest()))
@@ -227,4 +216,4 @@ class SDP(Solver):
         note = f"{state.sweeps} sweeps"
         if state.tree is not None:
             note += f", {state.tree.nodes} node{'s' * (state.tree.nodes != 1)} of the tree"
-        return Final(labels=state.best, bound=state.bound, note=note)
+        return Final(labels=state.incumbent.wide_labels, bound=state.bound, note=note)

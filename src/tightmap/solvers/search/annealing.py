@@ -24,11 +24,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
+from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
-from tightmap.moves.context import Context, Labels, Vector
+from tightmap.moves.context import Context, Incumbent, Labels, Vector
 from tightmap.moves.coordinate_descent import initial_costs, local_minimum
 from tightmap.moves.kept_costs import change_label, costs_touched
 from tightmap.runtime.compiled import lean
@@ -36,7 +36,8 @@ from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.search.forest_annealing import typical_change
+from tightmap.solvers.search.temperature import typical_change
+from tightmap.solvers.start_labels import descended
 
 PROPOSAL, UPDATE = 8, 20  # units of work, about a nanosecond each: a label proposed, a kept cost brought up to date
 ITERATION = 24_000_000  # units of work after which an iteration ends with the present sweep
@@ -97,14 +98,11 @@ class State:
     cost: Vector
     walk: Labels  # the best labelling of the present cycle
     value: Vector  # energy of the present labels, lowest energy at the end of a sweep of this cycle
-    best: Labels
-    best_energy: float
+    incumbent: Incumbent  # what the cycles are fused into
     cycle: int = -1
     left: int = 0  # sweeps that are left of the present cycle
     sweeps: int = 0  # of the present cycle, those that were made included
-    budget: int = (
-        ITERATION  # units of work that are left of the present iteration; below 0 in the middle of its last sweep
-    )
+    budget: int = ITERATION  # units of work left to the present iteration; below 0 in the middle of its last sweep
     variable: int = 0  # where the present sweep goes on
     temperature: float = 0.0
 
@@ -131,23 +129,20 @@ class Annealing(Solver):
             raise OptionError("annealing: cycles and sweeps must be at least 1, temperature positive")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels, context)
-        hot = self.temperature * typical_change(graph, labels)
-        cost = np.empty(len(graph.arrays.unary))
-        value = energy(graph, labels)
+        labels = descended(graph, init, context)
+        incumbent = context.incumbent_of(graph)
+        incumbent.offer(labels)
         state = State(
             graph,
             context,
-            start_state(context.seed),
-            costs_touched(graph),
-            hot,
-            labels.copy(),
-            cost,
-            labels.copy(),
-            np.zeros(2),
-            labels,
-            value,
+            random=start_state(context.seed),
+            touched=costs_touched(graph),
+            hot=self.temperature * typical_change(graph, labels),
+            labels=labels,
+            cost=np.empty(len(graph.arrays.unary)),
+            walk=labels,
+            value=np.zeros(2),
+            incumbent=incumbent,
         )
         self._next_cycle(state)
         return state
@@ -156,7 +151,7 @@ class Annealing(Solver):
         state.cycle += 1
         heat = HEATS[state.cycle % len(HEATS)]
         if heat <= GENTLE:
-            state.labels = state.best.copy()
+            state.labels = state.incumbent.wide_labels
         state.walk = state.labels.copy()
         initial_costs(state.graph.arrays, state.labels, state.cost)  # afresh: rounding errors have added up
         state.value[0] = energy(state.graph, state.labels)
@@ -166,9 +161,7 @@ class Annealing(Solver):
 
     def adopt(self, state: State, labels: Labels) -> None:
         """Take a labelling that another method found, when it is better, as the one to improve."""
-        value = energy(state.graph, labels)
-        if value < state.best_energy:
-            state.best, state.best_energy = labels.copy(), value
+        state.incumbent.offer(labels)
 
     def step(self, state: State) -> Progress:
         """An iteration is about ITERATION units of work, in slices of time: where these end changes nothing."""
@@ -185,19 +178,16 @@ class Annealing(Solver):
         if state.left == 0:
             improved = self._absorb(state)
             self._next_cycle(state)
-        return Progress(improved, done=state.cycle >= self.cycles, info=info, pending=state.left < state.sweeps)
+        done, pending = state.cycle >= self.cycles, state.left < state.sweeps
+        return Progress(improved, done=done, info=info, pending=pending, energy=state.incumbent.energy)
 
     def _absorb(self, state: State) -> Labels | None:
         """Improve the best labelling with what the present cycle found; the new one, if it did."""
         found = local_minimum(state.graph, state.walk, state.context)
-        labels = state.best.copy()
+        labels = state.incumbent.wide_labels
         component_fusion(state.graph.arrays, labels, found)
-        value = energy(state.graph, labels)
-        if value < state.best_energy:
-            state.best, state.best_energy = labels, value
-            return state.best
-        return None
+        return labels if state.incumbent.offer(labels) else None
 
     def finish(self, state: State) -> Final:
         self._absorb(state)
-        return Final(labels=state.best)
+        return Final(labels=state.incumbent.wide_labels)

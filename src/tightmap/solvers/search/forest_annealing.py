@@ -24,31 +24,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import workspace
 from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
-from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.disjoint_sets import find_root
 from tightmap.moves.forests import minimise_forest, root_blocks
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.search.temperature import typical_change
+from tightmap.solvers.start_labels import descended
 
 ITERATION_WORK = 3_000_000  # about so many entries are visited in one iteration
 FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
 SETTLE = 6  # the descent at the end of a cycle stops after so many forests in a row without improvement
-
-
-@lean
-def _find(root, i):
-    while root[i] != i:
-        root[i] = root[root[i]]
-        i = root[i]
-    return i
 
 
 @compiled
@@ -83,7 +76,7 @@ def random_forest(g, state, order, root, seen, member, until):
                 j = g.scope[p]
                 if member[j] == 1:
                     inside += 1
-                    r = _find(root, j)
+                    r = find_root(root, j)
                     if seen[r] == i:  # a second link into the same tree would close a cycle
                         fits = False
                     seen[r] = i
@@ -96,7 +89,7 @@ def random_forest(g, state, order, root, seen, member, until):
                 f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     if member[g.scope[p]] == 1:
-                        root[_find(root, g.scope[p])] = i
+                        root[find_root(root, g.scope[p])] = i
             member[i] = 1
             chosen[count] = i
             count += 1
@@ -135,8 +128,7 @@ class State:
     graph: Graph
     context: Context
     labels: Labels
-    best: Labels
-    best_energy: float
+    incumbent: Incumbent  # what the cycles are fused into
     buffers: tuple[np.ndarray, ...]
     scratch: int
     hot: float
@@ -168,8 +160,9 @@ class ForestAnnealing(Solver):
             raise OptionError("forest-annealing: cycles must be at least 1, sweeps at least 0, temperature positive")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels, context)
+        labels = descended(graph, init, context)
+        incumbent = context.incumbent_of(graph)
+        incumbent.offer(labels)
         n, entries = graph.n, len(graph.arrays.unary)
         buffers = (
             start_state(context.seed),
@@ -181,19 +174,14 @@ class ForestAnnealing(Solver):
             np.zeros(entries),
         )
         hot = self.temperature * typical_change(graph, labels)
-        return State(
-            graph, context, labels.copy(), labels.copy(), energy(graph, labels), buffers,
-            workspace(graph.arrays), hot, hot,
-        )  # fmt: skip
+        return State(graph, context, labels, incumbent, buffers, workspace(graph.arrays), hot, temperature=hot)
 
     def adopt(self, state: State, labels: Labels) -> None:
         """Take a labelling that another method found, when it is better, as the one to improve."""
-        value = energy(state.graph, labels)
-        if value < state.best_energy:
-            state.best, state.best_energy = labels.copy(), value
+        state.incumbent.offer(labels)
 
     def step(self, state: State) -> Progress:
-        graph = state.graph
+        graph, incumbent = state.graph, state.incumbent
         per_sweep = len(graph.arrays.unary) + 2 * len(graph.arrays.scope)
         chunk = max(1, min(50, ITERATION_WORK // max(1, per_sweep)))
         total = self.sweeps or max(60, min(2000, 20 * graph.n, 40_000_000 // max(1, per_sweep)))
@@ -212,14 +200,13 @@ class ForestAnnealing(Solver):
                 if state.calm >= SETTLE:
                     break
         if state.temperature < FUSE * state.hot or state.calm >= SETTLE:
-            gain = component_fusion(graph.arrays, state.best, state.labels, 1e-9 * graph.magnitude(state.best_energy))
-            if gain != 0.0:
-                state.best_energy = energy(graph, state.best)
-                improved = state.best.copy()
+            fused, least = incumbent.wide_labels, 1e-9 * graph.magnitude(incumbent.energy)
+            if component_fusion(graph.arrays, fused, state.labels, least) != 0.0 and incumbent.offer(fused):
+                improved = fused
         done = False
         if state.calm >= SETTLE:
             done = self._next_cycle(state)
-        return Progress(labels=improved, done=done, info={"temperature": state.temperature})
+        return Progress(improved, done=done, info={"temperature": state.temperature}, energy=incumbent.energy)
 
     def _next_cycle(self, state: State) -> bool:
         state.cycle += 1
@@ -227,27 +214,11 @@ class ForestAnnealing(Solver):
         # three ever gentler cycles around the best labelling, then a hot one from a random labelling
         state.temperature = state.hot * 0.5 ** (state.cycle % 4)
         if state.cycle % 4:
-            state.labels = state.best.copy()
+            state.labels = state.incumbent.wide_labels
         else:
             rng = np.random.default_rng((state.context.seed, state.cycle))
             state.labels = rng.integers(0, state.graph.arrays.cards).astype(np.int64)
         return state.cycle >= self.cycles
 
     def finish(self, state: State) -> Final:
-        return Final(labels=state.best)
-
-
-def typical_change(graph: Graph, labels: Labels) -> float:
-    """Median cost, over variables, of the cheapest change of one label at a local minimum (hard costs left out)."""
-    from tightmap.moves.coordinate_descent import initial_costs
-
-    g = graph.arrays
-    cost = np.empty(len(g.unary))
-    initial_costs(g, labels, cost)
-    cost -= np.repeat(cost[g.offset[:-1] + labels], g.cards)
-    cost[g.offset[:-1] + labels] = np.inf
-    cheapest = np.minimum.reduceat(cost, g.offset[:-1])
-    cheapest = np.maximum(cheapest, 0.0)
-    soft = cheapest[cheapest < graph.hard] if graph.hard > 0.0 else cheapest
-    positive = soft[soft > 0.0]
-    return float(np.median(positive)) if len(positive) else 1.0
+        return Final(labels=state.incumbent.wide_labels)

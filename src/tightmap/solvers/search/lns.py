@@ -29,19 +29,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from tightmap.energy.energies import energy, unary_argmin
+from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.factors.kernels import add_slice, load_unary
 from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.elimination import REGION, WIDTH, ball, choose_subgraph, minimise_subgraph
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.search.forest_annealing import typical_change
+from tightmap.solvers.search.temperature import typical_change
+from tightmap.solvers.start_labels import descended
 
 POOL = 1 << 22  # most entries that the messages of one subgraph may have together
 STEP_WORK = 8_000_000  # a step ends after it has visited so many table entries
@@ -188,8 +188,8 @@ class State:
     hot: float  # typical cost of changing one label
     home: Labels  # where the trials start; labellings of equal energy are taken, so that it drifts
     energy: float  # of home
-    best: Labels
-    best_energy: float
+    best_home: Labels  # the best that home has been in this search
+    best_home_energy: float  # of it: a running sum of gains within a step, exact between two steps
     low: float = float("inf")  # the lowest energy of home in this cycle
     calm: int = 0  # trials since it was reached
     cycle: int = 0
@@ -217,8 +217,7 @@ class LNS(Solver):
             raise OptionError("lns: cycles must be at least 1, table between 4 and 1048576")
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
-        labels = init.labels.astype(np.int64) if init.labels is not None else unary_argmin(graph)
-        labels = local_minimum(graph, labels, context)
+        labels = descended(graph, init, context)
         size = min(REGION, graph.n)
         entries = size * min(MOST, graph.max_labels)
         buffers = (
@@ -240,14 +239,14 @@ class LNS(Solver):
     def adopt(self, state: State, labels: Labels) -> None:
         """Go on from a labelling that another method found, when it is better."""
         value = energy(state.graph, labels)
-        if value < state.best_energy:
-            self._keep(state, state.best_energy, state.best)
+        if value < state.best_home_energy:
+            self._keep(state, state.best_home_energy, state.best_home)
             state.home, state.energy, state.calm, state.heating = labels.copy(), value, 0, 0
             state.low = value
-            state.best, state.best_energy = labels.copy(), value
+            state.best_home, state.best_home_energy = labels.copy(), value
 
     def step(self, state: State) -> Progress:
-        before = state.best_energy
+        before = state.best_home_energy
         work = 0
         while work < STEP_WORK and state.cycle < self.cycles and state.context.remaining() > 0:
             if state.heating > 0:
@@ -256,13 +255,13 @@ class LNS(Solver):
                 work += self._try(state)
                 if state.calm >= PATIENCE:
                     work += self._meet(state)
-        if not state.best_energy < before:
+        if not state.best_home_energy < before:
             return Progress(done=state.cycle >= self.cycles)
-        value = energy(state.graph, state.best)  # afresh: the sum of all gains has rounding errors
-        if state.energy == state.best_energy:
+        value = energy(state.graph, state.best_home)  # afresh: the sum of all gains has rounding errors
+        if state.energy == state.best_home_energy:
             state.energy = value
-        state.best_energy = value
-        return Progress(labels=state.best, done=state.cycle >= self.cycles, energy=value)
+        state.best_home_energy = value
+        return Progress(labels=state.best_home, done=state.cycle >= self.cycles, energy=value)
 
     def _heat(self, state: State) -> int:
         """One move of a cooling to a fiftieth of its first temperature, which falls from one cycle to the next."""
@@ -287,8 +286,8 @@ class LNS(Solver):
         return int(work) + state.graph.n
 
     def _offer(self, state: State) -> None:
-        if state.energy < state.best_energy:
-            state.best, state.best_energy = state.home.copy(), state.energy
+        if state.energy < state.best_home_energy:
+            state.best_home, state.best_home_energy = state.home.copy(), state.energy
 
     def _keep(self, state: State, value: float, labels: Labels) -> None:
         if all(abs(value - e) > 1e-9 * state.graph.magnitude(e) for e, _ in state.elite):
@@ -299,7 +298,7 @@ class LNS(Solver):
         g = state.graph.arrays
         labels = state.home.copy()
         work = 0
-        for _, other in [(state.best_energy, state.best), *state.elite]:
+        for _, other in [(state.best_home_energy, state.best_home), *state.elite]:
             for stir in (0.3, 3.0):
                 args = (labels, other, float(self.table), TINY * state.hot, stir, state.random, state.buffers)
                 work += int(cross(g, *args))
@@ -313,9 +312,9 @@ class LNS(Solver):
         if state.cycle % 2:
             state.heating = HEATING
         else:
-            state.home, state.energy = state.best.copy(), state.best_energy
+            state.home, state.energy = state.best_home.copy(), state.best_home_energy
         state.low = state.energy
         return work
 
     def finish(self, state: State) -> Final:
-        return Final(labels=state.best)
+        return Final(labels=state.best_home)

@@ -122,7 +122,7 @@ class State:
     left: int = 0  # steps that are left of the present iteration
     rounds: int = 0
     champion: Labels | None = None  # the best labelling of all walks
-    champion_energy: float = float("inf")
+    champion_energy: float = float("inf")  # the running sum of a walk
     elite: list[tuple[float, Labels]] = field(default_factory=list)  # the best ends of walks, no two alike
 
 

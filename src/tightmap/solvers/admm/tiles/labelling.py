@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.moves.disjoint_sets import find_root
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.solvers.admm.tiles.rows import GridRows
 from tightmap.solvers.admm.tiles.store import Store
@@ -107,14 +108,6 @@ def descend(tile, labels, rounds):
             return
 
 
-@compiled
-def _root(parent, i):
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
-
-
 @lean
 def _edge_change(tile, labels, proposal, r, c, d):
     """What the edge from a pixel (row counted from the row above the tile) changes when its region is swapped."""
@@ -141,13 +134,13 @@ def fuse(tile, labels, proposal):
             for d in range(tile.weight.shape[0]):
                 q, e = r + _down(d), c + _right(d)
                 if 0 <= e < width and tile.weight[d, r, c] != 0.0 and labels[q, e] != proposal[q, e]:
-                    a, b = _root(parent, r * width + c), _root(parent, q * width + e)
+                    a, b = find_root(parent, r * width + c), find_root(parent, q * width + e)
                     parent[max(a, b)] = min(a, b)
     change = np.zeros((height + 2) * width)
     for r in range(height + 1):
         for c in range(width):
             mine = labels[r, c] != proposal[r, c]
-            root = _root(parent, r * width + c)
+            root = find_root(parent, r * width + c)
             if mine:
                 change[root] += tile.unary[r - 1, c, proposal[r, c]] - tile.unary[r - 1, c, labels[r, c]]
             for d in range(tile.weight.shape[0]):
@@ -156,11 +149,11 @@ def fuse(tile, labels, proposal):
                     if mine:
                         change[root] += _edge_change(tile, labels, proposal, r, c, d)
                     elif labels[q, e] != proposal[q, e]:
-                        change[_root(parent, q * width + e)] += _edge_change(tile, labels, proposal, r, c, d)
+                        change[find_root(parent, q * width + e)] += _edge_change(tile, labels, proposal, r, c, d)
     taken = 0
     for i in range(width, (height + 1) * width):
         r, c = i // width, i % width
-        root = _root(parent, i)
+        root = find_root(parent, i)
         if labels[r, c] != proposal[r, c] and change[root] < 0.0:
             taken += root == i
             labels[r, c] = proposal[r, c]

@@ -1,7 +1,7 @@
-"""The best labelling so far, and how proposals improve it.
+"""The labelling that all proposals of one search are fused into.
 
 A proposal is first descended to a local minimum (BCD), then fused: the best mixture of both that roof duality finds in
-a pairwise model, and every connected region where the proposal beats the incumbent.  Then the incumbent is polished by
+a pairwise model, and every connected region where the proposal is better.  Then the labelling is polished by
 exact dynamic programming over blocks, the rows and the columns of a grid or greedy forests of any graph, visiting only
 blocks near a change.  Nothing here ever raises the energy.
 """
@@ -91,8 +91,8 @@ def _polish(g, start, order, parent, link, family, begin, end, labels, touched, 
     return improved
 
 
-class Incumbent:
-    """Labels of the best labelling, its canonical energy, and the blocks that are not known to be optimal."""
+class FusedLabelling:
+    """What has been fused so far, its canonical energy, and the blocks that are not known to be optimal."""
 
     def __init__(self, graph: Graph, context: Context, polish: bool) -> None:
         self.graph, self.context = graph, context
@@ -102,7 +102,7 @@ class Incumbent:
         self._touched = np.zeros((0, graph.n), dtype=np.uint8)
 
     def offer(self, proposal: Labels) -> bool:
-        """Improve the incumbent with a proposal, which is used up; True when the energy fell."""
+        """Improve it with a proposal, which is used up; True when the energy fell."""
         graph = self.graph
         settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8), self.context)
         if self.labels is None:
