@@ -550,7 +550,7 @@ class Model:
         """Energy of a labelling in float64; +inf when it uses a forbidden combination or contradicts the evidence."""
         x = self._labels(labels)
         held = self.clamped >= 0
-        if held.any() and (x[held] != self.clamped[held]).any():
+        if np.count_nonzero(held) and (x[held] != self.clamped[held]).any():
             return float("inf")
         total = self.constant
         if self._unaries is not None:

@@ -51,9 +51,10 @@ BOTH = Passes()
 class GeneralMessages(Engine[Passes, FloatArray]):
     """Of any pairwise model, in double precision."""
 
-    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1) -> None:
+    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1, name: str = "") -> None:
+        """``name`` of the order where the graph alone decides it."""
         self.graph, self.order = graph, order
-        self.sweeper = general.build_sweeper(graph, order)
+        self.sweeper = general.build_sweeper(graph, order, name)
         self.entries = len(self.sweeper.messages)
         worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
         self.crew = Crew(worth)

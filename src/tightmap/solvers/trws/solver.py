@@ -114,7 +114,7 @@ class TRWS(Solver):
         stencil = grid_stencil(graph) if self.order == "index" else None
         engine: GridMessages | GeneralMessages
         if stencil is None:
-            engine = GeneralMessages(graph, node_order(graph, self.order), context.threads)
+            engine = GeneralMessages(graph, node_order(graph, self.order), context.threads, self.order)
         else:
             small = graph.m * stencil.labels <= DOUBLE_BELOW
             double = self.precision == "double" or (self.precision == "auto" and small)
