@@ -319,7 +319,8 @@ class _Run:
         variables), the methods have better use for the time.
         """
         labels = np.array(start, dtype=np.int64)
-        descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT))
+        if descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT)):
+            self.incumbent.settled = labels
         self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:

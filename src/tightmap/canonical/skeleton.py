@@ -26,7 +26,7 @@ from tightmap.factors.piece import Piece
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
-from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.graph import STRUCTURE, FloatArray, Graph, IntArray
 
 if TYPE_CHECKING:
     from tightmap.model.model import Model
@@ -55,6 +55,7 @@ class Skeleton:
         unit = choose_unit(model, blocks)
         form = canonical_form(model, unit, blocks)
         self.first = form.graph
+        self.first.__dict__[STRUCTURE] = {}
         free = bool((form.graph.fixed < 0).all())
         self._usable = free and unit.power == 0 and not form.sums.added and not form.sums.infeasible
         self._as_given = _frame(form)
@@ -73,7 +74,7 @@ class Skeleton:
             return build_graph(model)
         if weights is not None and not weights.all():
             return build_graph(model)
-        return replace(_filled(frame, model.flat_unaries(), weights), typical=unit.typical)
+        return _filled(frame, model.flat_unaries(), weights, unit.typical)
 
     def _weighted_frame(self, model: Model) -> _Frame | None:
         if not self._tried:
@@ -117,7 +118,7 @@ def _distinct(scopes: IntArray) -> bool:
     return not (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any()
 
 
-def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Graph:
+def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None, typical: float) -> Graph:
     graph, pieces, sums = frame.form.graph, frame.pieces, replace(frame.form.sums, unary=unary, owned=False)
     arrays = graph.arrays._replace(unary=unary)
     if weights is not None:
@@ -127,7 +128,7 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Gra
     if frame.hard or np.isinf(unary.max(initial=0.0)):
         cards = arrays.cards.astype(np.int64)
         whole = assemble(pieces, cards, sums, graph.variables, graph.fixed, graph.grid_shape)
-        return replace(whole, power=graph.power, shift=graph.shift)
+        return replace(whole, power=graph.power, shift=graph.shift, typical=typical)
     made = replace(
         graph,
         arrays=arrays,
@@ -139,6 +140,8 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Gra
         soft_range=0.0,
         unary_hard=None,
         params_hard=None,
+        typical=typical,
     )
-    made.__dict__.update({name: graph.__dict__[name] for name in KEPT if name in graph.__dict__})
+    kept = KEPT if weights is not None else (*KEPT, STRUCTURE)
+    made.__dict__.update({name: graph.__dict__[name] for name in kept if name in graph.__dict__})
     return made

@@ -29,6 +29,7 @@ from tightmap.runtime.lazy import lazy
 
 T = TypeVar("T")
 SMALL = 1 << 12  # labels and members of factors of a graph of which everything may be kept
+SHELF, STRUCTURE = "_shelf", "_structure"  # where a Graph keeps what others have made of it
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -128,7 +129,7 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: with all arrays, a lattice knows them by the model it came from."""
         if self.lattice is None:
-            return {name: value for name, value in self.__dict__.items() if name != "_shelf"}
+            return {name: value for name, value in self.__dict__.items() if name not in (SHELF, STRUCTURE)}
         made = {"arrays": self.arrays, "variables": self.variables, "fixed": self.fixed, "lattice": None}
         return self.__dict__ | made
 
@@ -155,7 +156,20 @@ class Graph:
         """
         if self.lattice is not None or len(self.arrays.unary) + len(self.arrays.scope) > SMALL:
             return make()
-        shelf = self.__dict__.setdefault("_shelf", {})
+        shelf = self.__dict__.setdefault(SHELF, {})
+        if what not in shelf:
+            shelf[what] = make()
+        found: T = shelf[what]
+        return found
+
+    def kept_structure(self, what: str, make: Callable[[], T]) -> T:
+        """make(), which depends on nothing but structure and weights, and is never changed.
+
+        Graphs of one plan (``prepare``) that differ in their unaries alone make it once.
+        """
+        shelf = self.__dict__.get(STRUCTURE)
+        if shelf is None:
+            return make()
         if what not in shelf:
             shelf[what] = make()
         found: T = shelf[what]

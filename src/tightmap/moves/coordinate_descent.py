@@ -205,14 +205,15 @@ def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, 
     return out
 
 
-def descend_within(graph: Graph, labels: Labels, seconds: float) -> None:
-    """Descend in place to a local minimum, or as far as so many seconds allow."""
+def descend_within(graph: Graph, labels: Labels, seconds: float) -> bool:
+    """Descend in place to a local minimum (True), or as far as so many seconds allow."""
     dirty = np.ones(graph.n, dtype=np.uint8)
     if graph.lattice is None:
         descend_to_minimum(graph.arrays, labels, dirty, SWEEPS, seconds)
     else:
         end = clock.now() + seconds
         _settle_pixels(graph.lattice, labels, dirty, lambda: end - clock.now(), SWEEPS)
+    return not np.count_nonzero(dirty)
 
 
 def _settle_pixels(

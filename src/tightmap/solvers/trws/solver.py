@@ -123,7 +123,7 @@ class TRWS(Solver):
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
-        return State(graph, context, engine, Polisher(graph))
+        return State(graph, context, engine, Polisher(graph, context))
 
     def step(self, state: State) -> Progress:
         """Some iterations, at most to the end of a block, where the best rounding is polished."""
