@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from tightmap.energy.energies import message_offsets
 from tightmap.factors.difference import difference_minmarg
-from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
+from tightmap.factors.kernels import add_slice, load_unary, minmarg, most_labels, workspace
 from tightmap.factors.pairs import (
     LAST_PLAIN,
     LAST_TABLE,
@@ -101,7 +101,7 @@ def _make(EXOTIC: bool) -> Any:
         spent = 0.0
         hurried = False
         # scratch vectors as arrays, for the kernels that take arrays, and as pointers
-        widest = max(g.cards.max(), LANES)
+        widest = max(most_labels(g.cards), LANES)
         h_array, out_array, work = np.empty(widest), np.empty(widest), np.empty(sweeper.scratch)
         total_array, zeros = np.empty(widest), np.zeros(2, np.int64)
         total, h, out = pointer(total_array), pointer(h_array), pointer(out_array)
@@ -268,7 +268,7 @@ def blocks(sweeper: Sweeper) -> int:
 def _expand(g, sweeper, offsets, out):
     """A forward pass that also writes down the reparametrisation it ends with, in the layout of the certificate."""
     messages = sweeper.messages
-    widest = g.cards.max()
+    widest = most_labels(g.cards)
     total = np.empty(widest)
     h = np.empty(widest)
     m = np.empty(widest)
@@ -310,7 +310,7 @@ def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
 
 @compiled
 def _collapse(g, sweeper, offsets, given):
-    widest = g.cards.max()
+    widest = most_labels(g.cards)
     h = np.empty(widest)
     m = np.empty(widest)
     work = np.empty(sweeper.scratch)
