@@ -13,6 +13,7 @@ from problems import KINDS, grid_model, random_model
 from tightmap.canonical import skeleton
 from tightmap.canonical.build import build_graph
 from tightmap.canonical.skeleton import Skeleton
+from tightmap.graph.graph import STRUCTURE
 
 STRUCTURED = ("potts", "linear", "quadratic", "pn", "second")
 
@@ -114,6 +115,17 @@ def test_results_are_those_of_fresh_calls(method, shape):
         assert warm == tm.solve(fresh, method, init=last, **options)
         assert warm.energy == fresh.energy(warm.labels) == plan.model.energy(warm.labels)
         last = warm
+
+
+def test_what_follows_from_structure_and_weights_is_shared_between_frames():
+    """And only that: other weights share nothing, nor does a model outside of the plan."""
+    rng = np.random.default_rng(0)
+    model = grid_model(rng, 16, 24, 3, integral=False)
+    made = Skeleton(model)
+    shelf = made.first.__dict__[STRUCTURE]
+    assert made.graph(changed(rng, model, "real")).__dict__[STRUCTURE] is shelf
+    assert STRUCTURE not in made.graph(changed(rng, model, "both")).__dict__
+    assert STRUCTURE not in build_graph(model).__dict__
 
 
 def test_bounds_stay_bounds_when_costs_change():

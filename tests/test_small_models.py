@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,10 +15,10 @@ from problems import grid_model, models, random_model
 from tightmap.driver import _options
 from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
-from tightmap.graph.graph import Kind
+from tightmap.graph.graph import SHELF, SMALL, Kind
 from tightmap.moves import at_once
 from tightmap.moves.at_once import minimum_at_once
-from tightmap.moves.context import Context
+from tightmap.moves.context import Context, Incumbent
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.polish import Polisher
 from tightmap.registry import make_solver
@@ -166,3 +168,55 @@ def test_polishing_again_gives_what_a_whole_descent_gives(model, seed):
         assert (polisher.local_minimum(labels, Context()) == local_minimum(graph, labels)).all()
         some = rng.random(graph.n) < 0.4
         labels = np.where(some, rng.integers(0, graph.arrays.cards.astype(np.int64)), polisher.settled)
+
+
+@given(models(max_variables=8, max_order=3), st.integers(0, 1000))
+def test_a_known_local_minimum_changes_nothing_but_the_visits(model, seed):
+    graph = model.graph()
+    if graph.m == 0:
+        return
+    rng = np.random.default_rng(seed)
+    start, labels = rng.integers(0, graph.arrays.cards.astype(np.int64), (2, graph.n))
+    incumbent = Incumbent(graph)
+    incumbent.settled = local_minimum(graph, start)
+    context = Context(incumbent=incumbent)
+    assert (Polisher(graph, context).local_minimum(labels, context) == local_minimum(graph, labels)).all()
+
+
+def test_a_local_minimum_of_another_graph_is_not_taken_for_one():
+    rng = np.random.default_rng(0)
+    graph, other = grid_model(rng, 4, 4, 3).graph(), grid_model(rng, 4, 4, 3).graph()
+    incumbent = Incumbent(other)
+    incumbent.settled = unary_argmin(other)
+    assert Polisher(graph, Context(incumbent=incumbent)).settled is None
+
+
+@pytest.mark.parametrize("method", ["trws", "expansion"])
+@pytest.mark.parametrize("kind", ["potts", "linear", "dense"])
+def test_what_a_small_graph_keeps_is_never_changed(method, kind):
+    """Results of a second and third run, from other starts too, are those of a graph that has kept nothing."""
+    rng = np.random.default_rng(7)
+    model = grid_model(rng, 4, 5, 3, kind)
+    start = rng.integers(0, 3, 20)
+    for init in (None, start, None, start[::-1].copy(), None):
+        again = tm.solve(model, method, init=init)
+        assert SHELF in model.graph().__dict__
+        assert again == tm.solve(pickle.loads(pickle.dumps(model)), method, init=init)
+    assert SHELF not in pickle.loads(pickle.dumps(model.graph())).__dict__
+
+
+def test_large_graphs_keep_nothing():
+    model = grid_model(np.random.default_rng(0), 30, SMALL // 90 + 1, 3)
+    made: list[int] = []
+    for _ in range(2):
+        model.graph().kept("something", lambda: made.append(0))
+    assert len(made) == 2 and SHELF not in model.graph().__dict__
+
+
+@pytest.mark.parametrize("labels", [2, 3, 5, 300])
+def test_one_bound_for_all_draws_what_one_for_each_does(labels):
+    """Random starts of a model must not depend on which of the two ways its label counts allow."""
+    one, each = np.random.default_rng(4), np.random.default_rng(4)
+    for count in (1, 7, 256):
+        drawn = one.integers(0, labels, (count, 9))
+        assert np.array_equal(drawn, each.integers(0, np.full(9, labels, np.int64), (count, 9)))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import math
 import operator
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from tightmap.moves.coordinate_descent import descend_within
 from tightmap.registry import canonical_name, make_solver
 from tightmap.result import Result, Status
 from tightmap.runtime import clock, memory, parallel
+from tightmap.runtime.interruption import interrupt_flag
 from tightmap.solvers.base import Init, Progress, Solver
 
 logger = logging.getLogger("tightmap")
@@ -164,10 +164,15 @@ def _start_without_kernels(model: Model, init: Any) -> Labels:
 
 def _options(solver: Solver) -> dict[str, Any]:
     """The options of a solver, none of which anybody else can change."""
-    plain = {option.name: getattr(solver, option.name) for option in fields(solver)}
+    plain = {name: getattr(solver, name) for name in _option_names(type(solver))}
     if all(value is None or isinstance(value, int | float | str) for value in plain.values()):
         return plain
     return asdict(solver)
+
+
+@cache
+def _option_names(solver: type[Solver]) -> tuple[str, ...]:
+    return tuple(option.name for option in fields(solver))
 
 
 def whole(name: str, value: Any, least: int) -> int | None:
@@ -243,40 +248,6 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
     return Init(relaxed=np.concatenate(vectors) if vectors else np.zeros(0))
 
 
-@contextmanager
-def _interrupt_flag() -> Iterator[threading.Event]:
-    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual.
-
-    A command that handles its signals itself shares its flag.  Where Ctrl-C is ignored (a job in the background) or
-    belongs to a program around Python, it is left alone.
-    """
-    from tightmap.runtime.interruption import shared_flag
-
-    shared = shared_flag()
-    if shared is not None:
-        yield shared
-        return
-    flag = threading.Event()
-    outside = threading.current_thread() is not threading.main_thread()
-    if outside or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
-        yield flag
-        return
-    came = False
-
-    def handler(signum: int, frame: Any) -> None:
-        nonlocal came
-        if came:
-            raise KeyboardInterrupt
-        came = True  # before the flag: setting it takes a lock, and the next Ctrl-C may come meanwhile
-        flag.set()
-
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield flag
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 class _Run:
     """One call of solve()."""
 
@@ -312,7 +283,7 @@ class _Run:
         solver.check(graph)
         status: Status | None = None
         state: Any = None
-        with parallel.using(context.threads), _interrupt_flag() as interrupted:
+        with parallel.using(context.threads), interrupt_flag() as interrupted:
             if not self.at_once:
                 self._first_labelling(first)
             status = self._limit(interrupted)
@@ -348,7 +319,8 @@ class _Run:
         variables), the methods have better use for the time.
         """
         labels = np.array(start, dtype=np.int64)
-        descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT))
+        if descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT)):
+            self.incumbent.settled = labels
         self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:

@@ -63,7 +63,7 @@ class Plan:
         for name in options:
             if name not in OF_A_RUN:
                 raise OptionError(f"plan.solve: {name!r} is no option of a run; those are {', '.join(OF_A_RUN)}")
-        model = copy.copy(self.model)  # what is wrong with the costs leaves the plan as it was
+        model = self.model._sharing()  # what is wrong with the costs leaves the plan as it was
         if weights is not None:
             model.replace_weights(weights)
         if unaries is not None:

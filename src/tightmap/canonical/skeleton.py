@@ -25,7 +25,7 @@ from tightmap.factors.piece import Piece
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
-from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.graph import STRUCTURE, FloatArray, Graph, IntArray
 
 if TYPE_CHECKING:
     from tightmap.model.model import Model
@@ -54,6 +54,7 @@ class Skeleton:
         unit = choose_unit(model, blocks)
         form = canonical_form(model, unit, blocks)
         self.first = form.graph
+        self.first.__dict__[STRUCTURE] = {}
         free = bool((form.graph.fixed < 0).all())
         self._usable = free and unit.power == 0 and not form.sums.added and not form.sums.infeasible
         self._as_given = _frame(form)
@@ -72,7 +73,7 @@ class Skeleton:
             return build_graph(model)
         if weights is not None and not weights.all():
             return build_graph(model)
-        return replace(_filled(frame, model.flat_unaries(), weights), typical=unit.typical)
+        return _filled(frame, model.flat_unaries(), weights, unit.typical)
 
     def _weighted_frame(self, model: Model) -> _Frame | None:
         if not self._tried:
@@ -116,7 +117,7 @@ def _distinct(scopes: IntArray) -> bool:
     return not (np.diff(np.sort(scopes, axis=1), axis=1) == 0).any()
 
 
-def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Graph:
+def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None, typical: float) -> Graph:
     graph, pieces, sums = frame.form.graph, frame.pieces, replace(frame.form.sums, unary=unary, owned=False)
     arrays = graph.arrays._replace(unary=unary)
     if weights is not None:
@@ -126,7 +127,9 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None) -> Gra
     if frame.hard or np.isinf(unary.max(initial=0.0)):
         cards = arrays.cards.astype(np.int64)
         whole = assemble(pieces, cards, sums, graph.variables, graph.fixed, graph.grid_shape)
-        return replace(whole, power=graph.power, shift=graph.shift)
-    made = replace(graph, arrays=arrays, quantum=common_quantum(unary, pieces, sums), **NOTHING_FORBIDDEN)
-    made.__dict__.update({name: graph.__dict__[name] for name in KEPT if name in graph.__dict__})
+        return replace(whole, power=graph.power, shift=graph.shift, typical=typical)
+    quantum = common_quantum(unary, pieces, sums)
+    made = replace(graph, arrays=arrays, quantum=quantum, typical=typical, **NOTHING_FORBIDDEN)
+    kept = KEPT if weights is not None else (*KEPT, STRUCTURE)
+    made.__dict__.update({name: graph.__dict__[name] for name in kept if name in graph.__dict__})
     return made

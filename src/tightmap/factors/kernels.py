@@ -28,6 +28,15 @@ def workspace(g: Arrays) -> int:
 
 
 @lean
+def most_labels(cards):
+    """The largest number of labels of a variable, at least 1.  A loop: ``max()`` takes a second to compile."""
+    most = 1
+    for i in range(len(cards)):
+        most = max(most, cards[i])
+    return most
+
+
+@lean
 def labellings(g, f):
     """Number of labellings of factor f, a float: more than the nanoseconds that an operation on all of it takes."""
     count = 1.0

@@ -43,7 +43,7 @@ def row_named(name: str) -> FactorKind | None:
 
 def rows_by_kind(kinds: npt.NDArray[np.uint8]) -> list[tuple[FactorKind, npt.NDArray[np.intp]]]:
     """Every kind that occurs in a graph, with its factors."""
-    return [(row_of(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
+    return [(row_of(kind), np.flatnonzero(kinds == kind)) for kind in np.flatnonzero(np.bincount(kinds)).tolist()]
 
 
 assert set(_BY_NUMBER) == {int(kind) for kind in Kind}

@@ -16,15 +16,20 @@ whoever asks for ``n``, ``m``, ``unary`` and the like instead does without them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.lattice import Lattice
 from tightmap.runtime.lazy import lazy
+
+T = TypeVar("T")
+SMALL = 1 << 12  # labels and members of factors of a graph of which everything may be kept
+SHELF, STRUCTURE = "_shelf", "_structure"  # where a Graph keeps what others have made of it
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -124,7 +129,7 @@ class Graph:
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: with all arrays, a lattice knows them by the model it came from."""
         if self.lattice is None:
-            return self.__dict__
+            return {name: value for name, value in self.__dict__.items() if name not in (SHELF, STRUCTURE)}
         made = {"arrays": self.arrays, "variables": self.variables, "fixed": self.fixed, "lattice": None}
         return self.__dict__ | made
 
@@ -143,6 +148,32 @@ class Graph:
                 value = np.full(lattice.n, -1, dtype=np.int64)
             self.__dict__[name] = value
             return value
+
+    def kept(self, what: str, make: Callable[[], T]) -> T:
+        """make(), which depends on the graph alone and is never changed; of a small graph it is made once and kept.
+
+        There a method would spend longer on getting ready than on solving, and what is kept takes no room.
+        """
+        if self.lattice is not None or len(self.arrays.unary) + len(self.arrays.scope) > SMALL:
+            return make()
+        shelf = self.__dict__.setdefault(SHELF, {})
+        if what not in shelf:
+            shelf[what] = make()
+        found: T = shelf[what]
+        return found
+
+    def kept_structure(self, what: str, make: Callable[[], T]) -> T:
+        """make(), which depends on nothing but structure and weights, and is never changed.
+
+        Graphs of one plan (``prepare``) that differ in their unaries alone make it once.
+        """
+        shelf = self.__dict__.get(STRUCTURE)
+        if shelf is None:
+            return make()
+        if what not in shelf:
+            shelf[what] = make()
+        found: T = shelf[what]
+        return found
 
     @property
     def n(self) -> int:

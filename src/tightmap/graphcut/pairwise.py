@@ -153,7 +153,10 @@ def _largest_around(scope, kind, weight, base, tables, dense, around):
         cost = 2.0 * biggest * abs(weight[f])
         around[scope[2 * f]] += cost
         around[scope[2 * f + 1]] += cost
-    return around.max()
+    largest = 0.0
+    for i in range(len(around)):
+        largest = max(largest, around[i])
+    return largest
 
 
 def _local_sum(

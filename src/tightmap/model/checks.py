@@ -37,10 +37,10 @@ def check_labels(labels: npt.ArrayLike, cards: IntArray, grid_shape: tuple[int, 
     if x.size == 0:
         x = x.reshape(0).astype(np.int64)
     x = x.reshape(-1) if grid_shape is not None and x.shape == grid_shape else x
-    if x.shape != (len(cards),) or not np.issubdtype(x.dtype, np.integer):
+    if x.shape != (len(cards),) or x.dtype.kind not in "iu":
         raise ModelError(f"labels: expected {len(cards)} integers, got shape {x.shape}, {x.dtype}")
     wrong = (x < 0) | (x >= cards)
-    if wrong.any():
+    if np.count_nonzero(wrong):
         i = int(np.argmax(wrong))
         raise ModelError(f"labels: variable {i} has labels 0..{int(cards[i]) - 1}, got {int(x[i])}")
     return x.astype(np.int64, copy=False)

@@ -225,6 +225,13 @@ class Model:
         if "clamped" not in state:
             self.clamped = _nothing(len(cards))
 
+    def _sharing(self) -> Model:
+        """copy.copy(self), with what follows from the cardinalities shared as well."""
+        twin = object.__new__(type(self))
+        self._owned = False
+        twin.__dict__ |= self.__dict__ | {"_graph": None, "blocks": list(self.blocks)}
+        return twin
+
     # ------------------------------------------------------------------ building
 
     def add_constant(self, cost: float) -> None:
@@ -242,12 +249,11 @@ class Model:
             (height, width, S), or whatever its shape is, as well.
         nodes : (n,) the variables, all of them by default; a variable may appear several times (costs add up).
         """
-        index = (
-            np.arange(self.num_variables)
-            if nodes is None
-            else check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
-        )
-        cards = self.cardinalities[index]
+        if nodes is None:
+            index, cards = np.arange(self.num_variables), self.cardinalities
+        else:
+            index = check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
+            cards = self.cardinalities[index]
         what = "add_unaries: costs"
         if isinstance(costs, np.ndarray) and costs.dtype != object:
             array = check_costs(costs, what)
@@ -550,7 +556,7 @@ class Model:
         """Energy of a labelling in float64; +inf when it uses a forbidden combination or contradicts the evidence."""
         x = self._labels(labels)
         held = self.clamped >= 0
-        if held.any() and (x[held] != self.clamped[held]).any():
+        if np.count_nonzero(held) and (x[held] != self.clamped[held]).any():
             return float("inf")
         total = self.constant
         if self._unaries is not None:

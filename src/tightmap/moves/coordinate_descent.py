@@ -12,11 +12,14 @@ that no such change improves (Proposition 1).  Only variables next to a change a
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from tightmap.factors.kernels import add_slice, contract, load_unary, workspace
+from tightmap.factors.kernels import add_slice, contract, load_unary, most_labels, workspace
 from tightmap.factors.potts import POTTS
 from tightmap.graph.graph import Graph
+from tightmap.graph.lattice import Lattice
 from tightmap.moves.context import Context, Labels, Vector
 from tightmap.moves.lattice_descent import descend_pixels
 from tightmap.runtime import clock
@@ -25,6 +28,7 @@ from tightmap.runtime.pace import LOOK, end_of, late, time_left
 
 TIE = 1e-12  # where costs are kept and changed for long, or come from relaxed vectors: what differs by less is equal
 ROUNDING = 2.0**-52  # a sum of k terms is off by less than k times this part of the sum of their sizes
+SWEEPS = 1000  # most sweeps of a descent
 AS_NUMBERED = np.zeros(0, np.int64)  # stands for the order 0, 1, 2, ... of the visits, without a list of it
 
 
@@ -37,16 +41,11 @@ def _push_neighbours(g, i, dirty):
     dirty[i] = 0
 
 
-@compiled
-def descend(g, labels, dirty, order, begin, end, left):
-    """Visit order[begin:end] (an empty order: as numbered), skipping clean variables.
-
-    Returns how many changed, and where it is: at the end, or where time was up.
-    """
-    until = end_of(left)
+@lean
+def visit_dirty(g, labels, dirty, order, begin, end, until, cost):
+    """``descend`` up to that moment, with room for the costs of all labels of a variable."""
     changed = 0
     work = 0
-    cost = np.empty(max(g.cards.max(), 1)) if len(g.cards) else np.empty(1)
     for at in range(begin, end):
         i = order[at] if len(order) else at
         if dirty[i] == 0:
@@ -85,6 +84,26 @@ def descend(g, labels, dirty, order, begin, end, left):
             changed += 1
             _push_neighbours(g, i, dirty)
     return changed, end
+
+
+@compiled
+def descend(g, labels, dirty, order, begin, end, left):
+    """Visit order[begin:end] (an empty order: as numbered), skipping clean variables.
+
+    Returns how many changed, and where it is: at the end, or where time was up.
+    """
+    return visit_dirty(g, labels, dirty, order, begin, end, end_of(left), np.empty(most_labels(g.cards)))
+
+
+@compiled
+def descend_to_minimum(g, labels, dirty, most, left):
+    """Visit the dirty variables, again and again, until nothing changes; at most so many times or seconds."""
+    until = end_of(left)
+    cost = np.empty(most_labels(g.cards))
+    for _ in range(most):
+        changed, at = visit_dirty(g, labels, dirty, AS_NUMBERED, 0, len(labels), until, cost)
+        if changed == 0 or at < len(labels):
+            break
 
 
 @lean
@@ -146,7 +165,7 @@ def round_relaxed(g, x, order, labels, scratch, left):
     hurried = False
     work = np.empty(scratch)
     start = np.empty(128, np.int64)
-    cost = np.empty(max(g.cards.max(), 1))
+    cost = np.empty(most_labels(g.cards))
     for i in order:
         c = g.cards[i]
         o = g.offset[i]
@@ -176,7 +195,7 @@ def round_relaxed(g, x, order, labels, scratch, left):
         labels[i] = best
 
 
-def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, max_sweeps: int = 1000) -> Labels:
+def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, max_sweeps: int = SWEEPS) -> Labels:
     """The labelling that BCD reaches from a labelling (a new array); what other methods polish with.
 
     With a context it ends, wherever it is, when the time limit has passed.
@@ -186,31 +205,35 @@ def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, 
     return out
 
 
-def descend_within(graph: Graph, labels: Labels, seconds: float) -> None:
-    """Descend in place to a local minimum, or as far as so many seconds allow."""
+def descend_within(graph: Graph, labels: Labels, seconds: float) -> bool:
+    """Descend in place to a local minimum (True), or as far as so many seconds allow."""
     dirty = np.ones(graph.n, dtype=np.uint8)
-    end = clock.now() + seconds
-    for _ in range(1000):
-        changed, at = _sweep(graph, labels, dirty, end - clock.now())
-        if changed == 0 or at < graph.n:
+    if graph.lattice is None:
+        descend_to_minimum(graph.arrays, labels, dirty, SWEEPS, seconds)
+    else:
+        end = clock.now() + seconds
+        _settle_pixels(graph.lattice, labels, dirty, lambda: end - clock.now(), SWEEPS)
+    return not np.count_nonzero(dirty)
+
+
+def _settle_pixels(
+    lattice: Lattice, labels: Labels, dirty: np.ndarray, left: Callable[[], float], max_sweeps: int
+) -> None:
+    """``descend_to_minimum`` of a lattice."""
+    for _ in range(max_sweeps):
+        changed, at = descend_pixels(lattice.pixels, labels, dirty, left())
+        if changed == 0 or at < lattice.n:
             return
 
 
-def _sweep(graph: Graph, labels: Labels, dirty: np.ndarray, left: float) -> tuple[int, int]:
-    """All dirty variables once: how many changed, and how far it came."""
-    if graph.lattice is not None:
-        return descend_pixels(graph.lattice.pixels, labels, dirty, left)
-    return descend(graph.arrays, labels, dirty, AS_NUMBERED, 0, graph.n, left)
-
-
 def settle_all(
-    graph: Graph, labels: Labels, dirty: np.ndarray, context: Context | None = None, max_sweeps: int = 1000
+    graph: Graph, labels: Labels, dirty: np.ndarray, context: Context | None = None, max_sweeps: int = SWEEPS
 ) -> None:
     """Descend in place, from the variables that are marked dirty, until nothing changes or the time limit is over."""
-    for _ in range(max_sweeps):
-        changed, at = _sweep(graph, labels, dirty, time_left(context))
-        if changed == 0 or at < graph.n:
-            break
+    if graph.lattice is None:
+        descend_to_minimum(graph.arrays, labels, dirty, max_sweeps, time_left(context))
+    else:
+        _settle_pixels(graph.lattice, labels, dirty, lambda: time_left(context), max_sweeps)
 
 
 def round_and_descend(graph: Graph, relaxed: Vector, context: Context | None = None) -> Labels:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import add_slice, load_unary, value
+from tightmap.factors.kernels import add_slice, load_unary, most_labels, value
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.random_numbers import uniform
 
@@ -249,7 +249,7 @@ def minimise_subgraph(g, labels, region, place, domain_start, domain, count, ord
     has = np.empty(WIDTH + 2, np.bool_)
     free = np.empty(WIDTH + 2, np.int64)
     digit = np.empty(WIDTH + 2, np.int64)
-    row = np.empty(g.cards.max())
+    row = np.empty(most_labels(g.cards))
     for k in range(count):
         v = order[k]
         i = region[v]

@@ -289,7 +289,10 @@ def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise,
         if hurried:
             break
         if f < 0:
-            total += row.min()
+            low = row[0]
+            for s in range(1, len(row)):
+                low = min(low, row[s])
+            total += low
             continue
         j = parent[q]
         _message_up(g, f, i, _position(g, f, j), row, labels, start, out, work)

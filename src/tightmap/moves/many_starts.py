@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.energy.energies import labelling_energy
-from tightmap.moves.coordinate_descent import descend
+from tightmap.factors.kernels import most_labels
+from tightmap.moves.coordinate_descent import visit_dirty
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
 
@@ -26,6 +27,7 @@ def descend_from_each(g, starts, begun, labels, dirty, order, best, least, most,
     """
     n = len(labels)
     until = end_of(left)
+    room = np.empty(most_labels(g.cards))
     work = 0
     sweeps = 0
     while True:
@@ -38,7 +40,7 @@ def descend_from_each(g, starts, begun, labels, dirty, order, best, least, most,
                 work = 0
                 if late(until):
                     return begun, sweeps, least, False
-            changed, _ = descend(g, labels, dirty, order, 0, n, EVER)
+            changed, _ = visit_dirty(g, labels, dirty, order, 0, n, EVER, room)
             sweeps += 1
             settled = changed == 0
         cost = labelling_energy(g, labels)

@@ -31,9 +31,11 @@ def _mark(g, labels, settled, dirty):
 class Polisher:
     """Local minima of one model, each from the knowledge of the last one."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, context: Context | None = None) -> None:
         self.graph = graph
         self.settled: Labels | None = None  # the last local minimum
+        if context is not None and context.incumbent is not None and context.incumbent.graph is graph:
+            self.settled = context.incumbent.settled
 
     def local_minimum(self, labels: Labels, context: Context) -> Labels:
         """The labelling that coordinate descent reaches from this one (a new array); in haste after the time limit."""

@@ -91,15 +91,20 @@ def wall_end() -> float:
     return _wall.end
 
 
-@contextmanager
-def wall(end: float) -> Iterator[None]:
+class wall:
     """No kernel is compiled, nor read from disk, by this thread after that moment: WallTimeUp is raised instead."""
-    before = _wall.end
-    _wall.end = min(before, end)
-    try:
-        yield
-    finally:
-        _wall.end = before
+
+    __slots__ = ("_before", "_end")
+
+    def __init__(self, end: float) -> None:
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._before = _wall.end
+        _wall.end = min(self._before, self._end)
+
+    def __exit__(self, *raised: object) -> None:
+        _wall.end = self._before
 
 
 def check_wall() -> None:
@@ -124,13 +129,15 @@ event.register(PREPARE, _compilation)
 at_fork(in_child=_compilation.forked)
 
 
-@contextmanager
-def stopped() -> Iterator[None]:
+class stopped:
     """Work that is done once per process, such as importing modules, and counts against no limit."""
-    _compilation.begin()
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _compilation.begin()
+
+    def __exit__(self, *raised: object) -> None:
         _compilation.end()
 
 

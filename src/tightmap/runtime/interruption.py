@@ -18,8 +18,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
+
+try:  # what ``signal`` wraps: to make members of enumerations of handlers and back takes as long as a small model does
+    _system: Any = import_module("_signal")
+except ImportError:
+    _system = signal
 
 SIGNALS = tuple(signal.Signals[s] for s in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, s))
 FOREIGN = (signal.SIG_IGN, None)  # left alone; None is a handler that is not Python's and could not be put back
@@ -88,6 +94,37 @@ class Guard:
     def renew(self) -> None:
         """Allow one signal more, inside of ``patient``: what came before belonged to the part that is over."""
         self._allowance = 1
+
+
+class interrupt_flag:
+    """While solving, Ctrl-C sets a flag instead of tearing a step apart; a second one raises as usual.
+
+    A command that handles its signals itself shares its flag.  Where Ctrl-C is ignored (a job in the background) or
+    belongs to a program around Python, it is left alone.
+    """
+
+    __slots__ = ("_before", "_came", "_flag")
+
+    def __enter__(self) -> threading.Event:
+        self._before: Any = None  # the handler to put back; None: nothing was changed
+        shared = shared_flag()
+        if shared is not None:
+            return shared
+        self._came = False
+        self._flag = threading.Event()
+        if threading.current_thread() is threading.main_thread() and _system.getsignal(signal.SIGINT) not in FOREIGN:
+            self._before = _system.signal(signal.SIGINT, self._handle)
+        return self._flag
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self._came:
+            raise KeyboardInterrupt
+        self._came = True  # before the flag: setting it takes a lock, and the next Ctrl-C may come meanwhile
+        self._flag.set()
+
+    def __exit__(self, *raised: object) -> None:
+        if self._before is not None:
+            _system.signal(signal.SIGINT, self._before)
 
 
 _guard: Guard | None = None

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tightmap.errors import ModelError
 
@@ -80,15 +78,21 @@ def is_lack_of_memory(error: BaseException) -> bool:
     return isinstance(error, SystemError) and cause is not None and is_lack_of_memory(cause)
 
 
-@contextmanager
-def guarded(what: str) -> Iterator[None]:
+class guarded:
     """A failed allocation in here becomes a ModelError of one sentence; ``what`` is the method or the step it names."""
-    try:
-        yield
-    except (MemoryError, ValueError, SystemError) as error:
-        if not is_lack_of_memory(error):
-            raise
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, MemoryError | ValueError | SystemError) or not is_lack_of_memory(error):
+            return
         detail = str(error).strip().rstrip(".").split("\n")[0]
         free = available_bytes() / 2**30
-        message = f"{what}: not enough memory for this model, {free:.1f} GiB are available"
+        message = f"{self._what}: not enough memory for this model, {free:.1f} GiB are available"
         raise ModelError(f"{message} ({detail})" if detail else message) from error

@@ -18,8 +18,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -89,15 +88,20 @@ class _Current(threading.local):
 _current = _Current()
 
 
-@contextmanager
-def using(threads: int) -> Iterator[None]:
+class using:
     """Kernels that are called from this thread use at most that many threads."""
-    before = _current.threads, _current.teams
-    _current.threads, _current.teams = max(1, threads), None
-    try:
-        yield
-    finally:
-        _current.threads, _current.teams = before
+
+    __slots__ = ("_before", "_threads")
+
+    def __init__(self, threads: int) -> None:
+        self._threads = max(1, threads)
+
+    def __enter__(self) -> None:
+        self._before = _current.threads, _current.teams
+        _current.threads, _current.teams = self._threads, None
+
+    def __exit__(self, *raised: object) -> None:
+        _current.threads, _current.teams = self._before
 
 
 def threads() -> int:

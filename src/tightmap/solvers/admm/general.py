@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import workspace
+from tightmap.factors.kernels import most_labels, workspace
 from tightmap.graph.graph import Arrays
 from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.compiled import compiled, lean
@@ -85,7 +85,7 @@ def _update_block(g, form, state, d, b, rho, eps, scratch, until):
     size = g.offset[n]
     work = np.empty(scratch)
     start = np.empty(128, np.int64)
-    p = np.empty(g.cards.max())
+    p = np.empty(most_labels(g.cards))
     total = 0.0
     count = 0
     spent = 0.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import workspace
+from tightmap.factors.kernels import most_labels, workspace
 from tightmap.graph.graph import Arrays
 from tightmap.moves.context import Vector
 from tightmap.moves.simplex import simplex_threshold
@@ -35,7 +35,7 @@ def _gradient_copy(g, form, x, d, out, scratch):
 @compiled
 def _dual(g, x, direction, simplex, ceiling):
     worst = 0.0
-    row = np.empty(g.cards.max())
+    row = np.empty(most_labels(g.cards))
     for i in range(len(g.cards)):
         c, at = g.cards[i], g.offset[i]
         for s in range(c):

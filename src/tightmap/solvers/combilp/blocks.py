@@ -24,7 +24,7 @@ import numpy as np
 
 from tightmap.energy.certificate import UNIT
 from tightmap.energy.energies import message_offsets
-from tightmap.factors.kernels import minimum, minmarg, tabulate, value, workspace
+from tightmap.factors.kernels import minimum, minmarg, most_labels, tabulate, value, workspace
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled, lean
@@ -57,7 +57,7 @@ def _negative(g, f, messages, at, vectors, start):
 @compiled
 def _variable_minima(first, last, ids, g, messages, at, low, wrong):
     """low_i = min b_i, and wrong_i: what rounding may have added to it, in units of 2^-53."""
-    row = np.empty(g.cards.max())
+    row = np.empty(most_labels(g.cards))
     for k in range(first, last):
         i = ids[k]
         _load(g, i, messages, at, row)
@@ -97,7 +97,7 @@ def _factor_minima(first, last, ids, g, messages, at, low, wrong, scratch, longe
 
 @compiled
 def _variable_excess(first, last, ids, g, messages, at, labels, low, out):
-    row = np.empty(g.cards.max())
+    row = np.empty(most_labels(g.cards))
     for k in range(first, last):
         i = ids[k]
         _load(g, i, messages, at, row)
@@ -126,7 +126,7 @@ def _nearest(g, f, distance):
 @compiled
 def _press(g, rings, core, distance, messages, at, scratch, longest):
     """``distance`` is 0 on the core, k on ring k and large elsewhere; the outermost ring comes first in ``rings``."""
-    row, out, work = np.empty(g.cards.max()), np.empty(scratch), np.empty(scratch)
+    row, out, work = np.empty(most_labels(g.cards)), np.empty(scratch), np.empty(scratch)
     vectors, start = np.empty(longest), np.empty(128, np.int64)
     for k in range(len(rings) + len(core)):
         i = rings[k] if k < len(rings) else core[k - len(rings)]

@@ -134,7 +134,9 @@ class Expansion(Solver):
     def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
         try:
-            model = without_settled_variables(pair_model(graph, context=context))
+            model = graph.kept(
+                "without settled variables", lambda: without_settled_variables(pair_model(graph, context=context))
+            )
             check_time(context)
         except TimeUp:
             return None

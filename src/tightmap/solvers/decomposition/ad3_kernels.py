@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import labellings, minmarg
+from tightmap.factors.kernels import labellings, minmarg, most_labels
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
@@ -151,7 +151,7 @@ def agree(
 
     Means over the iterations take in the new multipliers and the new point with weight ``share``.
     """
-    new = np.empty(g.cards.max())
+    new = np.empty(most_labels(g.cards))
     for b in range(first, last):
         apart = 0.0
         moved = 0.0
@@ -204,7 +204,7 @@ def to_messages(g, unary, at, multipliers, messages):
 @compiled
 def from_messages(g, at, messages, multipliers):
     """Multipliers of any messages: what they leave at a variable goes to its factors in equal shares."""
-    total = np.empty(g.cards.max())
+    total = np.empty(most_labels(g.cards))
     for i in range(len(g.cards)):
         share = 1.0 / max(1, g.adj_start[i + 1] - g.adj_start[i])
         for s in range(g.cards[i]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.energy.energies import message_offsets
-from tightmap.factors.kernels import add_slice, minmarg, workspace
+from tightmap.factors.kernels import add_slice, minmarg, most_labels, workspace
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Labels
 from tightmap.runtime.compiled import compiled
@@ -66,8 +66,8 @@ def _sweep(g, offsets, negative, passed, kept, weights, forward, rounding, label
     """
     until = end_of(left)
     n, spent = len(g.cards), 0
-    out, work = np.empty(max(scratch, g.cards.max() + 1)), np.empty(scratch)
-    total, cost = np.empty(g.cards.max()), np.empty(g.cards.max())
+    out, work = np.empty(max(scratch, most_labels(g.cards) + 1)), np.empty(scratch)
+    total, cost = np.empty(most_labels(g.cards)), np.empty(most_labels(g.cards))
     start, where = np.zeros(128, np.int64), np.zeros(128, np.int64)
     held = np.empty(1)
     if rounding:

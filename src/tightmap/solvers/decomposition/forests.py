@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import minimum, workspace
+from tightmap.factors.kernels import minimum, most_labels, workspace
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
@@ -28,7 +28,7 @@ MOST_LINES = 12  # directions of lines: more are not what anybody would call a g
 @compiled
 def _least(g, scratch):
     """The smallest entry of every factor."""
-    zeros, start = np.zeros(max(1, g.cards.max())), np.zeros(128, np.int64)
+    zeros, start = np.zeros(most_labels(g.cards)), np.zeros(128, np.int64)
     work, out = np.empty(scratch), np.empty(scratch)
     least = np.empty(len(g.kind))
     for f in range(len(g.kind)):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import add_slice, argmin, labellings, minmarg
+from tightmap.factors.kernels import add_slice, argmin, labellings, minmarg, most_labels
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.solvers.decomposition.subproblems import TREE
@@ -169,14 +169,14 @@ def minimise(first, last, g, sub, u, cost, x, value, factors, error, scratch, le
     of what rounding can have done to them.  Minima are -inf where time was up.
     """
     until = end_of(left)
-    widest = max(scratch, g.cards.max() + 1)
+    widest = max(scratch, most_labels(g.cards) + 1)
     out, work = np.empty(widest), np.empty(scratch)
     start, own = np.zeros(128, np.int64), np.zeros(128, np.int64)
     labels = np.zeros(len(g.cards), np.int64)
     width, longest = 1, 1
     for t in range(first, last):
         if sub.kind[t] != TREE:
-            width = g.cards.max()
+            width = most_labels(g.cards)
             longest = max(longest, sub.place_start[t + 1] - sub.place_start[t])
     now, after = np.empty(width * width), np.empty(width * width)
     back = np.empty(longest * width * width, np.int16)

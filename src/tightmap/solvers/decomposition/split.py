@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.energy.energies import message_offsets
-from tightmap.factors.kernels import workspace
+from tightmap.factors.kernels import most_labels, workspace
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled
@@ -98,7 +98,7 @@ class Split:
 
 @compiled
 def _from_messages(g, sub, offsets, messages, u):
-    widest = g.cards.max()
+    widest = most_labels(g.cards)
     total = np.empty(widest)
     for e in range(len(sub.factor)):
         f = sub.factor[e]
@@ -125,7 +125,7 @@ def _from_messages(g, sub, offsets, messages, u):
 @compiled
 def _to_messages(g, sub, offsets, u, cost, messages, scratch):
     start = np.zeros(128, np.int64)
-    out, work = np.empty(max(scratch, g.cards.max() + 1)), np.empty(scratch)
+    out, work = np.empty(max(scratch, most_labels(g.cards) + 1)), np.empty(scratch)
     uses = np.zeros(len(sub.variable), np.int64)
     for s in range(len(u)):
         cost[s] = u[s]

@@ -159,7 +159,8 @@ def _enumerate(matrix, best):
             value += row * spins[i]
         if value < least:
             least = value
-            best[:] = spins
+            for i in range(n):  # of whole arrays it would take seconds to compile
+                best[i] = spins[i]
     return least
 
 

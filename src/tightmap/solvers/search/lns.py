@@ -31,7 +31,7 @@ import numpy as np
 
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
-from tightmap.factors.kernels import add_slice, load_unary
+from tightmap.factors.kernels import add_slice, load_unary, most_labels
 from tightmap.graph.graph import Graph
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
@@ -61,7 +61,7 @@ def _noise(random):
 @compiled
 def choose_domain(g, labels, region, most, spread, random, domain_start, domain):
     """The labels that a move may use: the present one and the best of the others under noise, ``most`` in all."""
-    row = np.empty(g.cards.max())
+    row = np.empty(most_labels(g.cards))
     top = 0
     domain_start[0] = 0
     for q in range(len(region)):

@@ -28,8 +28,9 @@ from tightmap.solvers.trws.grid_bound import bound_sweep
 from tightmap.solvers.trws.strips import (
     DIRECTIONS,
     Strips,
-    build_strips,
+    build_frame,
     chosen_labels,
+    fill_strips,
     images_of_messages,
     set_messages,
 )
@@ -51,9 +52,10 @@ BOTH = Passes()
 class GeneralMessages(Engine[Passes, FloatArray]):
     """Of any pairwise model, in double precision."""
 
-    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1) -> None:
+    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1, name: str = "") -> None:
+        """``name`` of the order where the graph alone decides it."""
         self.graph, self.order = graph, order
-        self.sweeper = general.build_sweeper(graph, order)
+        self.sweeper = general.build_sweeper(graph, order, name)
         self.entries = len(self.sweeper.messages)
         worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
         self.crew = Crew(worth)
@@ -107,13 +109,19 @@ class GridMessages(Engine[Passes, FloatArray]):
     def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
         self.graph = graph
         self.grid: Strips
-        self.grid, self.shift = build_strips(stencil, graph.unary, dtype)
+        frame = graph.kept_structure(f"strips of trws, {np.dtype(dtype)}", lambda: build_frame(stencil, dtype))
+        self.grid, self.shift = fill_strips(frame, graph.unary)
         self.entries = graph.m * stencil.labels
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
         self.energies = np.zeros(self.grid.strips * LANES)
-        self.best = np.zeros(graph.n, dtype=np.int64)
+        self._chosen = np.zeros_like(self.grid.chosen)  # the best rounding, in strip order
         self.best_energy = math.inf
+
+    @property
+    def best(self) -> npt.NDArray[np.int64]:
+        """The labels of the best rounding (a new array)."""
+        return chosen_labels(self.grid._replace(chosen=self._chosen))
 
     def _pass(self, forward: bool, rounding: bool) -> None:
         self.energies[:] = 0.0
@@ -122,7 +130,8 @@ class GridMessages(Engine[Passes, FloatArray]):
         if rounding:
             energy = self.shift + math.fsum(self.energies.tolist())
             if energy < self.best_energy:
-                self.best, self.best_energy = chosen_labels(self.grid), energy
+                self._chosen[:] = self.grid.chosen
+                self.best_energy = energy
 
     def iterate(self, count: int, how: Passes = BOTH, left: float = EVER) -> tuple[float, float]:
         """As GeneralMessages.iterate, but never too late: an iteration takes a fraction of a second at most.
@@ -196,6 +205,10 @@ def same_structure(a: Graph, b: Graph) -> bool:
 
 def grid_stencil(graph: Graph) -> Stencil | None:
     """The stencil of a model that the grid engine takes, or None."""
+    return graph.kept_structure("stencil of trws", lambda: _grid_stencil(graph))
+
+
+def _grid_stencil(graph: Graph) -> Stencil | None:
     if graph.n < LANES * 14:  # strips of a smaller one would be mostly padding, see below
         return None
     stencil = find_stencil(graph, max_displacements=4, max_radius=1)

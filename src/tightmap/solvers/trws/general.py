@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from tightmap.energy.energies import message_offsets
 from tightmap.factors.difference import difference_minmarg
-from tightmap.factors.kernels import add_slice, load_unary, minmarg, workspace
+from tightmap.factors.kernels import add_slice, load_unary, minmarg, most_labels, workspace
 from tightmap.factors.pairs import (
     LAST_PLAIN,
     LAST_TABLE,
@@ -35,7 +35,7 @@ from tightmap.factors.pairs import (
     lowest,
     table_message,
 )
-from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.graph import FloatArray, Graph, IntArray, PairArrays
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, LOOK, TimeUp, end_of, late
 from tightmap.runtime.simd import LANES, get, keep, pointer, put
@@ -61,7 +61,14 @@ class Sweeper(NamedTuple):
     ahead: int  # visits that memory is asked for in advance (ahead.py); 0 where neighbours are close together
 
 
-def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
+def build_sweeper(graph: Graph, order: npt.NDArray[np.int64], name: str = "") -> Sweeper:
+    """With messages of zeros; ``name`` of the order where the graph alone decides it."""
+    empty, entries = graph.kept(f"sweeper, {name}", lambda: _lay_out(graph, order)) if name else _lay_out(graph, order)
+    return empty._replace(messages=np.zeros(entries))
+
+
+def _lay_out(graph: Graph, order: npt.NDArray[np.int64]) -> tuple[Sweeper, int]:
+    """All but the messages, and how many numbers they are."""
     g, n = graph.arrays, graph.n
     order = np.ascontiguousarray(order, dtype=np.int64)
     rank = np.empty(n, dtype=np.int64)
@@ -71,10 +78,9 @@ def build_sweeper(graph: Graph, order: npt.NDArray[np.int64]) -> Sweeper:
     need = np.zeros((2, -(-n // CHUNK)), np.int64)
     block, entries, apart = lay_out(g, order, rank, later, gamma, before, start, four, need)
     bytes_apart = 8.0 * entries * apart / (graph.m * n) if graph.m else 0.0  # of messages between the ends of an edge
-    return Sweeper(
-        order, later, gamma, before, start, np.zeros(entries), four, workspace(g), block, need,
-        DISTANCE if bytes_apart > SCATTERED else 0,
-    )  # fmt: skip
+    ahead = DISTANCE if bytes_apart > SCATTERED else 0
+    empty = np.zeros(0)
+    return Sweeper(order, later, gamma, before, start, empty, four, workspace(g), block, need, ahead), int(entries)
 
 
 def _make(EXOTIC: bool) -> Any:
@@ -95,7 +101,7 @@ def _make(EXOTIC: bool) -> Any:
         spent = 0.0
         hurried = False
         # scratch vectors as arrays, for the kernels that take arrays, and as pointers
-        widest = max(g.cards.max(), LANES)
+        widest = max(most_labels(g.cards), LANES)
         h_array, out_array, work = np.empty(widest), np.empty(widest), np.empty(sweeper.scratch)
         total_array, zeros = np.empty(widest), np.zeros(2, np.int64)
         total, h, out = pointer(total_array), pointer(h_array), pointer(out_array)
@@ -242,12 +248,14 @@ def half_sweep(
 
     TimeUp after so many seconds; some messages are then of this pass, the others of the one before.
     """
-    kernel = _exotic if graph.arrays.kind.max(initial=0) > LAST_PLAIN else _plain
+    plain = isinstance(graph.arrays, PairArrays) or graph.arrays.kind.max(initial=0) <= LAST_PLAIN
+    kernel = _plain if plain else _exotic
     sums = np.zeros((sweeper.need.shape[1], 3))
     crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums, left)
-    if np.isinf(sums[:, 0]).any():
+    columns = sums.T.tolist()
+    if any(map(math.isinf, columns[0])):
         raise TimeUp
-    energy, bound, size = (math.fsum(column) for column in sums.T.tolist())
+    energy, bound, size = map(math.fsum, columns)
     return energy, bound, size
 
 
@@ -260,7 +268,7 @@ def blocks(sweeper: Sweeper) -> int:
 def _expand(g, sweeper, offsets, out):
     """A forward pass that also writes down the reparametrisation it ends with, in the layout of the certificate."""
     messages = sweeper.messages
-    widest = g.cards.max()
+    widest = most_labels(g.cards)
     total = np.empty(widest)
     h = np.empty(widest)
     m = np.empty(widest)
@@ -302,7 +310,7 @@ def expanded_messages(graph: Graph, sweeper: Sweeper) -> FloatArray:
 
 @compiled
 def _collapse(g, sweeper, offsets, given):
-    widest = g.cards.max()
+    widest = most_labels(g.cards)
     h = np.empty(widest)
     m = np.empty(widest)
     work = np.empty(sweeper.scratch)

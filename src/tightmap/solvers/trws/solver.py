@@ -114,7 +114,7 @@ class TRWS(Solver):
         stencil = grid_stencil(graph) if self.order == "index" else None
         engine: GridMessages | GeneralMessages
         if stencil is None:
-            engine = GeneralMessages(graph, node_order(graph, self.order), context.threads)
+            engine = GeneralMessages(graph, node_order(graph, self.order), context.threads, self.order)
         else:
             small = graph.m * stencil.labels <= DOUBLE_BELOW
             double = self.precision == "double" or (self.precision == "auto" and small)
@@ -123,7 +123,7 @@ class TRWS(Solver):
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
-        return State(graph, context, engine, Polisher(graph))
+        return State(graph, context, engine, Polisher(graph, context))
 
     def step(self, state: State) -> Progress:
         """Some iterations, at most to the end of a block, where the best rounding is polished."""

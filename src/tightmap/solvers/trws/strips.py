@@ -157,13 +157,8 @@ def gammas(dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.where(rounded > exact, np.nextafter(rounded, np.zeros_like(rounded)), rounded)
 
 
-def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> tuple[Strips, float]:
-    """Strip order of a stencil whose displacements are among DIRECTIONS; and what was taken off the unaries.
-
-    The smallest unary of every pixel becomes zero: whatever the costs are counted from, float32 sees the differences.
-    Whole numbers below 65536 are kept in 16 bits.  Sweeps over many labels are limited by memory bandwidth, and this
-    saves a tenth of it.
-    """
+def build_frame(stencil: Stencil, dtype: npt.DTypeLike) -> Strips:
+    """Strip order of a stencil whose displacements are among DIRECTIONS, without unaries and messages."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
     places = [DIRECTIONS.index((int(r), int(c))) for r, c in stencil.displacements]
     eight = max(places) > 1
@@ -180,17 +175,12 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
     down, right = (np.ascontiguousarray(column) for column in stencil.displacements.T)
     parallel.run(_put_gammas, height, stencil.weights, down, right, height, width, lag, gammas(dtype), gamma)
 
-    whole = np.zeros(height, dtype=np.uint8)
-    parallel.run(_whole_rows, height, unary, width, labels, whole)
-    own = np.zeros(nodes * labels * LANES, dtype=np.uint16 if whole.all() else dtype)
-    lowest = np.zeros(strips)
-    parallel.run(_put_unaries, strips, unary, height, width, labels, lag, own, lowest)
-
     truncation = float(stencil.profile.max())
     window = int((stencil.profile[1:] < truncation).sum())
     if window > SWEEP and stencil.kind == Kind.LINEAR:
         window = -1
-    grid = Strips(
+    nothing = np.zeros(0, dtype=dtype)
+    return Strips(
         height,
         width,
         labels,
@@ -202,12 +192,34 @@ def build_strips(stencil: Stencil, unary: npt.NDArray[np.float64], dtype: npt.DT
         stencil.kind == Kind.QUADRATIC,
         np.concatenate(([truncation], stencil.profile[1:])).astype(dtype),
         np.append(np.arange(labels), BIG).astype(dtype),
-        own,
+        nothing,
         gamma,
         weight,
-        np.zeros((front + nodes) * directions * labels * LANES, dtype=dtype),
-        np.zeros((strips + 1) * span * (directions - 1) * labels, dtype=dtype),
-        np.zeros((front + nodes + front) * LANES, dtype=dtype),
+        nothing,
+        nothing,
+        nothing,
+    )
+
+
+def fill_strips(frame: Strips, unary: npt.NDArray[np.float64]) -> tuple[Strips, float]:
+    """The frame with these unaries and messages of zero; and what was taken off the unaries.
+
+    The smallest unary of every pixel becomes zero: whatever the costs are counted from, float32 sees the differences.
+    Whole numbers below 65536 are kept in 16 bits.  Sweeps over many labels are limited by memory bandwidth, and this
+    saves a tenth of it.
+    """
+    height, width, labels, lag, dtype = frame.height, frame.width, frame.labels, frame.lag, frame.gamma.dtype
+    strips, nodes, front = frame.strips, frame.strips * frame.steps, frame.lag + 1
+    whole = np.zeros(height, dtype=np.uint8)
+    parallel.run(_whole_rows, height, unary, width, labels, whole)
+    own = np.zeros(nodes * labels * LANES, dtype=np.uint16 if whole.all() else dtype)
+    lowest = np.zeros(strips)
+    parallel.run(_put_unaries, strips, unary, height, width, labels, lag, own, lowest)
+    grid = frame._replace(
+        unary=own,
+        messages=np.zeros((front + nodes) * frame.directions * labels * LANES, dtype=dtype),
+        across=np.zeros((strips + 1) * frame.span * (frame.directions - 1) * labels, dtype=dtype),
+        chosen=np.zeros((front + nodes + front) * LANES, dtype=dtype),
     )
     return grid, float(lowest.sum())
 
