@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.runtime.compiled import compiled
+from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 
 ROUNDING = 2.0**-52  # as there
@@ -70,3 +70,18 @@ def descend_pixels(g, labels, dirty, left):
                     if 0 <= r1 < H and 0 <= c1 < W:
                         dirty[r1 * W + c1] = 1
     return changed, H * W
+
+
+@lean
+def mark_pixels(g, labels, settled, dirty):
+    """Mark the pixels that have another label than in ``settled``, and their neighbours."""
+    H, W = g.height, g.width
+    for r in range(H):
+        for c in range(W):
+            p = r * W + c
+            if labels[p] != settled[p]:
+                dirty[p] = 1
+                for e in range(len(g.near)):
+                    r1, c1 = r + g.sign[e] * g.down[g.near[e]], c + g.sign[e] * g.right[g.near[e]]
+                    if 0 <= r1 < H and 0 <= c1 < W:
+                        dirty[r1 * W + c1] = 1
