@@ -19,7 +19,13 @@ from tightmap.graph.stencil import find_stencil
 from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import descend_within, local_minimum
 from tightmap.moves.polish import Polisher
+from tightmap.runtime import clock
+from tightmap.solvers.admm import incumbent
+from tightmap.solvers.admm.engine import Step
+from tightmap.solvers.admm.grid import GridSplitting
+from tightmap.solvers.base import Init
 from tightmap.solvers.trws.engines import GridMessages
+from tightmap.solvers.trws.solver import TRWS
 
 KINDS = ("potts", "linear", "quadratic", "untruncated")
 
@@ -203,3 +209,44 @@ def test_trws_needs_no_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     model = image("potts", (40, 41), 3, 4, False, 7)
     result = tm.solve(model, "trws", max_iterations=50, keep_state=False)
     assert result.iterations == 50 and "arrays" not in model.graph().__dict__
+
+
+def test_trws_makes_no_step_that_does_not_fit() -> None:
+    lattice, _ = both(image("potts", (40, 41), 3, 4, False, 7))
+    context = Context(deadline=clock.now() + 1000.0)
+    state = TRWS().start(lattice, Init(), context)
+    assert isinstance(state.engine, GridMessages)
+    first = TRWS().step(state)
+    assert not first.late and first.bound is not None and first.labels is not None
+    state.engine.seconds = dict.fromkeys(state.engine.seconds, 200.0)  # there is time for one more, not for two
+    last = TRWS().step(state)
+    assert last.late and last.iterations == 1 and last.bound is not None and last.bound >= first.bound
+    assert state.certified_at == state.iteration  # nothing is left to do at the end
+    state.engine.seconds = dict.fromkeys(state.engine.seconds, 1e6)
+    none = TRWS().step(state)
+    assert none.late and none.iterations == 0
+    assert TRWS().finish(state).bound == last.bound
+
+
+def test_admm_ends_an_iteration_when_time_is_up() -> None:
+    lattice, _ = both(image("linear", (40, 41), 4, 8, False, 8))
+    stencil = find_stencil(lattice)
+    assert stencil is not None
+    engine = GridSplitting(stencil, lattice.unary, 1e-8, np.float32, 2, True)
+    engine.strips = np.array([0, 20, 40])  # two threads, however small the model is
+    engine.reset(None)
+    before = engine.labels()
+    engine.iterate(3, Step(1.0), left=-1.0)
+    assert np.array_equal(engine.labels(), before)
+    engine.iterate(3, Step(1.0))
+    assert not np.array_equal(engine.labels(), before)
+
+
+def test_admm_without_time_for_a_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "IMPLICIT", 0)
+    monkeypatch.setattr(incumbent, "LISTING", 1e9)
+    model = image("potts", (40, 41), 3, 4, False, 9)
+    found = tm.solve(model, "admm", time_limit=60.0, restarts=4)
+    assert found.energy == model.energy(found.labels) and not model.graph().listed
+    monkeypatch.setattr(incumbent, "LISTING", 0.0)
+    assert tm.solve(model, "admm", time_limit=60.0, restarts=4).energy <= found.energy and model.graph().listed

@@ -21,6 +21,9 @@ def descend_pixels(g, labels, dirty, left):
     H, W, S = g.height, g.width, g.labels
     ends = len(g.near)
     cost = np.empty(S)
+    shift = np.empty(ends, np.int64)  # from a pixel to its neighbours
+    for e in range(ends):
+        shift[e] = g.sign[e] * (g.down[g.near[e]] * W + g.right[g.near[e]])
     changed = 0
     work = 0
     for r in range(H):
@@ -39,7 +42,21 @@ def descend_pixels(g, labels, dirty, left):
                 cost[s] = g.unary[p * S + s]
             size = abs(cost[now])
             degree = 0
-            for e in range(ends):
+            inside = g.listed == 0 and 0 < r < H - 1 and 0 < c < W - 1
+            if inside:  # most pixels: all neighbours are there, and one weight is for all
+                degree = ends
+                w = g.weight[0]
+                for e in range(ends):
+                    l = labels[p + shift[e]]
+                    if g.potts:
+                        size += abs(w)
+                        cost[l] -= w
+                    else:
+                        before = cost[now]
+                        for s in range(S):
+                            cost[s] += w * g.profile[abs(s - l)]
+                        size += abs(cost[now] - before)
+            for e in range(0 if inside else ends):
                 k = g.near[e]
                 forward = g.sign[e] > 0
                 dr, dc = g.down[k], g.right[k]

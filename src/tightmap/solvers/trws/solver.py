@@ -28,7 +28,7 @@ Neither the labels nor the bound depend on the number of threads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -53,6 +53,7 @@ SPAN = 2  # the method has converged when the bound gains next to nothing in so 
 STEP = 1_000_000  # about so many message entries are computed in one step
 FEW = 1 << 12  # message entries up to which a step costs more than its iterations: the first ones end sooner
 DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
+END = 0.05  # part of a limited time that is kept for the last descent
 POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
 
 NO_LABELS = Passes(rounding=False)
@@ -91,7 +92,8 @@ class State:
         engine, left = self.engine, self.context.remaining()
         if not isinstance(engine, GridMessages) or left == math.inf or self.iteration == 0:
             return False
-        return left < count * engine.expected(how) + engine.expected(BOTH) + self.descent
+        descent = min(self.descent, END * (clock.now() - self.begun + left))  # which looks at the clock itself
+        return left < count * engine.expected(how) + engine.expected(BOTH) + descent
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,13 @@ class TRWS(Solver):
         if energy >= state.record and state.iteration % (RETRY * BLOCK):
             return None
         state.record = min(state.record, energy)
-        begin = clock.now()
-        limited = state.context.deadline is not None
-        if not self.polish or (limited and not last and state.polishing > POLISHING * (begin - state.begun)):
+        begin, context = clock.now(), state.context
+        if context.deadline is not None and not last:
+            budget = POLISHING * (begin - state.begun) - state.polishing
+            context = replace(context, deadline=min(context.deadline, begin + budget))
+        if not self.polish or (context is not state.context and context.remaining() <= 0.0):
             return engine.best.astype(np.int64)
-        labels = state.polisher.local_minimum(engine.best, state.context)
+        labels = state.polisher.local_minimum(engine.best, context)
         state.descent = clock.now() - begin
         state.polishing += state.descent
         return labels
