@@ -115,7 +115,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         self.energies = np.zeros(self.grid.strips * LANES)
         self.best: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
         self.best_energy = math.inf
-        self.seconds = dict.fromkeys(("pass", "rounding", "bound"), 0.0)  # of the last one; "pass" is without rounding
+        self.seconds = dict.fromkeys(("pass", "rounding", "bound"), 0.0)  # of late; "pass" is without rounding
 
     def _pass(self, forward: bool, rounding: bool) -> None:
         self.energies[:] = 0.0
@@ -126,7 +126,12 @@ class GridMessages(Engine[Passes, FloatArray]):
             energy = self.shift + math.fsum(self.energies.tolist())
             if energy < self.best_energy:
                 self.best, self.best_energy = chosen_labels(self.grid, self.best.dtype), energy
-        self.seconds["rounding" if rounding else "pass"] = clock.now() - begin
+        self._took("rounding" if rounding else "pass", clock.now() - begin)
+
+    def _took(self, what: str, seconds: float) -> None:
+        """One that was held up says little about the next one."""
+        before = self.seconds[what]
+        self.seconds[what] = min(seconds, 2.0 * before) if before else seconds
 
     def expected(self, how: Passes) -> float:
         """Seconds that an iteration will take, by the last ones."""
@@ -152,7 +157,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
         self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
-        self.seconds["bound"] = clock.now() - begin
+        self._took("bound", clock.now() - begin)
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
