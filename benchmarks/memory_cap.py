@@ -1,10 +1,11 @@
 """A grid under a memory cap of a quarter of its size: costs, iterates and labels in files, and the same labels.
 
-    python benchmarks/memory_cap.py --side 4000 --labels 4 --folder FOLDER [--part 0.25]
+    python benchmarks/memory_cap.py --side 5000 --labels 4 --folder FOLDER [--part 0.25]
 
 The size of a model is what a run in memory holds: unaries, iterates before and after a step, labellings.  The second
 run is in a process whose private memory, interpreter and compiled kernels included, the system limits to a part of
-that (RLIMIT_DATA): an allocation beyond it fails.  The labels of both have to be the same.
+that (RLIMIT_DATA): an allocation beyond it fails.  The labels of both have to be the same.  Interpreter and kernels
+alone take some 230 MB, so that a quarter of a model of less than about 2 GB leaves no room for a tile.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def capped(path: str, cap: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--side", type=int, default=4000)
+    parser.add_argument("--side", type=int, default=5000)
     parser.add_argument("--labels", type=int, default=4)
     parser.add_argument("--folder", type=Path, default=Path("memory_cap"))
     parser.add_argument("--part", type=float, default=0.25)

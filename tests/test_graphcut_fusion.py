@@ -14,6 +14,8 @@ from tightmap.energy.energies import energy
 from tightmap.graphcut.fusion import fuse, fuse_into, fuse_proposal
 from tightmap.graphcut.qpbo import QPBO, SubmodularCut, best_choice
 from tightmap.graphcut.quadratise import quadratise
+from tightmap.moves.context import Context
+from tightmap.runtime import clock
 
 
 def choices(n):
@@ -138,6 +140,9 @@ def test_fusion_in_parts(seed):
     assert energy(graph, parts) == pytest.approx(energy(graph, whole))
     assert energy(graph, small) <= energy(graph, x)
     assert ((small == x) | (small == z)).all()
+    late = x.copy()
+    fuse_into(graph, late, z, largest=2, context=Context(deadline=clock.now() - 1.0))
+    assert (late == x).all()
 
 
 def test_fusion_of_submodular_choices_is_optimal():

@@ -16,7 +16,16 @@ from tightmap.canonical.units import choose_unit
 from tightmap.energy.energies import energy, labelling_size, minima_size, unary_argmin
 from tightmap.graph.graph import Graph
 from tightmap.graph.stencil import find_stencil
+from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import descend_within, local_minimum
+from tightmap.moves.polish import Polisher
+from tightmap.runtime import clock
+from tightmap.solvers.admm import incumbent
+from tightmap.solvers.admm.engine import Step
+from tightmap.solvers.admm.grid import GridSplitting
+from tightmap.solvers.base import Init
+from tightmap.solvers.trws.engines import GridMessages
+from tightmap.solvers.trws.solver import TRWS
 
 KINDS = ("potts", "linear", "quadratic", "untruncated")
 
@@ -160,3 +169,84 @@ def test_methods_find_the_same(method: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert np.isclose(one.energy, other.energy, rtol=1e-9)
         assert np.isclose(one.lower_bound, other.lower_bound, rtol=1e-9)
         assert one.lower_bound <= one.energy
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])
+@pytest.mark.parametrize("neighbours", [4, 8])
+@pytest.mark.parametrize("height", [5, 8, 9, 16, 23, 25, 32, 41])
+def test_equal_weights_need_three_strips(kind: str, neighbours: int, height: int) -> None:
+    lattice, _ = both(image(kind, (height, 21), 4, neighbours, False, height))
+    every, few = find_stencil(lattice, 4, 1), find_stencil(lattice, 4, 1, images=False)
+    assert every is not None and few is not None and every.equal is None and few.equal == 0.3
+    assert few.weights.size == 0
+    for dtype in (np.float32, np.float64):
+        one, other = (GridMessages(lattice, stencil, 2, dtype) for stencil in (every, few))
+        assert len(other.grid.weight) <= len(one.grid.weight)
+        assert len(other.grid.gamma) == min(3, other.grid.strips) * other.grid.steps * 8
+        for _ in range(3):
+            assert one.iterate(2) == other.iterate(2)
+            assert one.best_energy == other.best_energy and np.array_equal(one.best, other.best)
+        assert np.array_equal(one.grid.messages, other.grid.messages)
+        assert np.array_equal(one.grid.across, other.grid.across)
+
+
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_descents_that_remember_need_no_list_of_edges(neighbours: int) -> None:
+    lattice, graph = both(image("linear", (14, 17), 4, neighbours, True, 5))
+    one, other = Polisher(lattice), Polisher(graph)
+    rng = np.random.default_rng(6)
+    labels = rng.integers(0, 4, graph.n)
+    for _ in range(6):
+        found = one.local_minimum(labels, Context())
+        assert np.array_equal(found, other.local_minimum(labels, Context()))
+        assert np.array_equal(found, local_minimum(graph, labels))
+        labels = np.where(rng.random(graph.n) < 0.1, rng.integers(0, 4, graph.n), found)
+    assert "arrays" not in lattice.__dict__
+
+
+def test_trws_needs_no_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "IMPLICIT", 0)
+    model = image("potts", (40, 41), 3, 4, False, 7)
+    result = tm.solve(model, "trws", max_iterations=50, keep_state=False)
+    assert result.iterations == 50 and "arrays" not in model.graph().__dict__
+
+
+def test_trws_makes_no_step_that_does_not_fit() -> None:
+    lattice, _ = both(image("potts", (40, 41), 3, 4, False, 7))
+    context = Context(deadline=clock.now() + 1000.0)
+    state = TRWS().start(lattice, Init(), context)
+    assert isinstance(state.engine, GridMessages)
+    first = TRWS().step(state)
+    assert not first.late and first.bound is not None and first.labels is not None
+    state.engine.seconds = dict.fromkeys(state.engine.seconds, 200.0)  # there is time for one more, not for two
+    last = TRWS().step(state)
+    assert last.late and last.iterations == 1 and last.bound is not None and last.bound >= first.bound
+    assert state.certified_at == state.iteration  # nothing is left to do at the end
+    state.engine.seconds = dict.fromkeys(state.engine.seconds, 1e6)
+    none = TRWS().step(state)
+    assert none.late and none.iterations == 0
+    assert TRWS().finish(state).bound == last.bound
+
+
+def test_admm_ends_an_iteration_when_time_is_up() -> None:
+    lattice, _ = both(image("linear", (40, 41), 4, 8, False, 8))
+    stencil = find_stencil(lattice)
+    assert stencil is not None
+    engine = GridSplitting(stencil, lattice.unary, 1e-8, np.float32, 2, True)
+    engine.strips = np.array([0, 20, 40])  # two threads, however small the model is
+    engine.reset(None)
+    before = engine.labels()
+    engine.iterate(3, Step(1.0), left=-1.0)
+    assert np.array_equal(engine.labels(), before)
+    engine.iterate(3, Step(1.0))
+    assert not np.array_equal(engine.labels(), before)
+
+
+def test_admm_without_time_for_a_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "IMPLICIT", 0)
+    monkeypatch.setattr(incumbent, "LISTING", 1e9)
+    model = image("potts", (40, 41), 3, 4, False, 9)
+    found = tm.solve(model, "admm", time_limit=60.0, restarts=4)
+    assert found.energy == model.energy(found.labels) and not model.graph().listed
+    monkeypatch.setattr(incumbent, "LISTING", 0.0)
+    assert tm.solve(model, "admm", time_limit=60.0, restarts=4).energy <= found.energy and model.graph().listed

@@ -286,6 +286,7 @@ class _Run:
         with parallel.using(context.threads), interrupt_flag() as interrupted:
             if not self.at_once:
                 self._first_labelling(first)
+            del first  # a labelling of a large model is not kept for nothing
             status = self._limit(interrupted)
             if status is None:
                 state = solver.start(graph, init, context)

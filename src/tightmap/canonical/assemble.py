@@ -21,6 +21,7 @@ from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, PairArrays
 from tightmap.runtime.compiled import lean
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
+SOME = 1 << 16  # numbers whose common divisor is looked for at a time
 # the fields of a Graph in which nothing is forbidden
 NOTHING_FORBIDDEN: dict[str, Any] = {
     "constant": 0.0,
@@ -172,17 +173,16 @@ def _gcd_of(values: FloatArray) -> float:
     """Largest power-of-two fraction times an integer that divides every number, 0.0 if there is none."""
     if not _few_bits(values[:64]):  # mostly tells at once
         return 0.0
-    v = np.abs(values[np.isfinite(values) & (values != 0.0)])
-    if len(v) == 0:
-        return math.inf
-    if not _few_bits(v[:64]):
-        return 0.0
-    v = np.unique(v)
-    with np.errstate(over="ignore"):
-        scaled = v * 2.0**FEW_BITS
-    if scaled.max() > 2.0**52 or (scaled != np.round(scaled)).any():
-        return 0.0
-    return float(np.gcd.reduce(scaled.astype(np.int64))) / 2.0**FEW_BITS
+    total = 0
+    for begin in range(0, len(values), SOME):  # most have none, and some of the values tell
+        part = values[begin : begin + SOME]
+        if not _few_bits(part):
+            return 0.0
+        scaled = np.abs(part[np.isfinite(part)]) * 2.0**FEW_BITS
+        whole = scaled.astype(np.int64)
+        if total == 0 or (whole % total).any():
+            total = math.gcd(total, int(np.gcd.reduce(np.unique(whole), initial=0)))
+    return total / 2.0**FEW_BITS if total else math.inf
 
 
 def _few_bits(values: FloatArray) -> bool:

@@ -188,6 +188,11 @@ class Graph:
         """All unary costs, label s of variable i at arrays.offset[i] + s."""
         return self.arrays.unary if self.lattice is None else self.lattice.pixels.unary
 
+    @property
+    def listed(self) -> bool:
+        """Whether ``arrays`` are there; those of a large image take some time and memory when first asked for."""
+        return self.lattice is None or "arrays" in self.__dict__
+
     @lazy
     def differences(self) -> bool:
         """All factors are Potts or differences of labels, and no weight is negative."""

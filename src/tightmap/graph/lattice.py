@@ -92,13 +92,21 @@ def make_pixels(
 def weight_images(pixels: Pixels) -> FloatArray:
     """(K, height, width) weights at the first end of every edge, zero where there is none."""
     height, width = pixels.height, pixels.width
-    images = np.zeros((len(pixels.down), height, width))
-    for k, (dr, dc) in enumerate(zip(pixels.down.tolist(), pixels.right.tolist(), strict=True)):
+    steps = list(zip(pixels.down.tolist(), pixels.right.tolist(), strict=True))
+    if not pixels.listed:
+        return equal_weights(height, width, steps, float(pixels.weight[0]))
+    images = np.zeros((len(steps), height, width))
+    for k, (dr, dc) in enumerate(steps):
         rows, columns = height - dr, width - abs(dc)
+        begin = int(pixels.first[k])
         part = images[k, :rows, max(0, -dc) : max(0, -dc) + columns]
-        if pixels.listed:
-            begin = int(pixels.first[k])
-            part[:] = pixels.weight[begin : begin + rows * columns].reshape(rows, columns)
-        else:
-            part[:] = pixels.weight[0]
+        part[:] = pixels.weight[begin : begin + rows * columns].reshape(rows, columns)
+    return images
+
+
+def equal_weights(height: int, width: int, steps: list[tuple[int, int]], weight: float) -> FloatArray:
+    """The same where all edges have one weight."""
+    images = np.zeros((len(steps), height, width))
+    for image, (dr, dc) in zip(images, steps, strict=True):
+        image[: height - dr, max(0, -dc) : width - max(0, dc)] = weight
     return images

@@ -32,6 +32,7 @@ class Stencil:
     displacements: npt.NDArray[np.int64]  # (K, 2) rows (dr, dc) with dr * width + dc > 0, ascending
     weights: npt.NDArray[np.float64]  # (K, height, width), kept at the edge's first end; 0 where there is no edge
     profile: npt.NDArray[np.float64]  # (labels,) table(0), table(1), ...: the cost by difference of labels
+    equal: float | None = None  # the weight of all edges, where they have one and ``weights`` were not asked for
 
     @property
     def radius(self) -> int:
@@ -43,10 +44,13 @@ class Stencil:
         return replace(self, weights=self.weights[:, :0, :0].copy())
 
 
-def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4) -> Stencil | None:
-    """The stencil of a pairwise grid with equal label counts and one shared table of differences, or None."""
+def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4, images: bool = True) -> Stencil | None:
+    """The stencil of a pairwise grid with equal label counts and one shared table of differences, or None.
+
+    images : False where images of the weights are not needed if these are known to be one number (``Stencil.equal``)
+    """
     if graph.lattice is not None:
-        return _of_lattice(graph.lattice, max_displacements)
+        return _of_lattice(graph.lattice, max_displacements, images)
     a = graph.arrays
     if graph.m == 0 or graph.order != 2 or not graph.uniform:
         return None
@@ -79,15 +83,18 @@ def find_stencil(graph: Graph, max_displacements: int = 12, max_radius: int = 4)
     return Stencil(height, width, labels, kind, displacements, weights.reshape(-1, height, width), profile)
 
 
-def _of_lattice(lattice: Lattice, max_displacements: int) -> Stencil | None:
+def _of_lattice(lattice: Lattice, max_displacements: int, images: bool) -> Stencil | None:
     g = lattice.pixels
     if len(g.down) > max_displacements:
         return None
     order = np.argsort(g.down * g.width + g.right)
+    displacements = np.stack([g.down, g.right], axis=1)[order]
+    if not images and not g.listed:
+        none, equal = np.zeros((len(order), 0, 0)), float(g.weight[0])
+        return Stencil(g.height, g.width, g.labels, Kind(lattice.kind), displacements, none, g.profile, equal)
     weights = weight_images(g)
     if not np.array_equal(order, np.arange(len(order))):
         weights = weights[order]
-    displacements = np.stack([g.down, g.right], axis=1)[order]
     return Stencil(g.height, g.width, g.labels, Kind(lattice.kind), displacements, weights, g.profile)
 
 

@@ -16,6 +16,7 @@ from tightmap.graph.graph import Graph
 from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import quadratise
 from tightmap.moves.components import component_fusion, regions_in_parts
+from tightmap.moves.context import Context
 
 Labels = npt.NDArray[np.int64]
 IMPROVE = 256  # unlabelled choices up to which they are settled one by one
@@ -40,17 +41,21 @@ def fuse_into(
     method: str = "fix",
     rng: np.random.Generator | None = None,
     largest: int | None = None,
+    context: Context | None = None,
 ) -> None:
     """Fuse in place.  A network takes some hundred bytes for every choice; ``largest`` limits the choices of one.
 
     More choices than that are made one part after the other; the regions of moves/components.py do not meet, so that
-    this changes nothing as long as a region is not larger itself.
+    this changes nothing as long as a region is not larger itself.  With a context it ends, after any part, when the
+    time limit has passed.
     """
     value = energy(graph, labels)
     parts: Iterable[npt.NDArray[np.int64]] = [np.flatnonzero(labels != proposal)]
     if largest is not None:
         parts = regions_in_parts(graph.arrays, labels, proposal, largest)
     for variables in parts:
+        if context is not None and context.remaining() <= 0.0:
+            return
         take = _chosen(graph, labels, proposal, variables, method, rng)
         if take is None:  # a factor in which too many variables differ: whole regions only
             component_fusion(graph.arrays, labels, proposal)

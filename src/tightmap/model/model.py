@@ -202,12 +202,17 @@ class Model:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
         index = np.arange(self.num_variables).reshape(shape)
-        pairs = []
-        for step in grid_steps(len(shape), reach[wanted]):
+        steps = grid_steps(len(shape), reach[wanted])
+        sizes = [math.prod(max(0, n - abs(o)) for n, o in zip(shape, step, strict=True)) for step in steps]
+        pairs = np.empty((sum(sizes), 2), dtype=index.dtype)  # filled in place: lists to be joined would be as large
+        begin = 0
+        for step, size in zip(steps, sizes, strict=True):
             tails = tuple(slice(max(0, -o), n - max(0, o)) for n, o in zip(shape, step, strict=True))
             heads = tuple(slice(max(0, o), n - max(0, -o)) for n, o in zip(shape, step, strict=True))
-            pairs.append(np.stack([index[tails].ravel(), index[heads].ravel()], axis=1))
-        return np.concatenate(pairs)
+            for column, ends in enumerate((tails, heads)):
+                pairs[begin : begin + size, column] = index[ends].ravel()
+            begin += size
+        return pairs
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
@@ -249,11 +254,11 @@ class Model:
             (height, width, S), or whatever its shape is, as well.
         nodes : (n,) the variables, all of them by default; a variable may appear several times (costs add up).
         """
-        if nodes is None:
-            index, cards = np.arange(self.num_variables), self.cardinalities
-        else:
+        index: range | IntArray = range(self.num_variables)
+        cards = self.cardinalities
+        if nodes is not None:
             index = check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
-            cards = self.cardinalities[index]
+            cards = cards[index]
         what = "add_unaries: costs"
         if isinstance(costs, np.ndarray) and costs.dtype != object:
             array = check_costs(costs, what)
@@ -274,10 +279,12 @@ class Model:
                     raise ModelError(f"{what}: variable {int(i)} has {int(c)} labels, got a shape of {row.shape}")
             flat = np.concatenate(rows) if rows else np.zeros(0)
         if nodes is None and self._unaries is None:
-            self._unaries, self._owned = flat.copy(), True
+            given = isinstance(costs, np.ndarray) and np.may_share_memory(flat, costs)
+            self._unaries, self._owned = flat.copy() if given else flat, True
         elif nodes is None:
             add_costs(self._own_unaries(), None, flat, True, what)
         else:
+            assert not isinstance(index, range)
             starts = np.repeat(self.offset[index] - np.concatenate(([0], np.cumsum(cards)[:-1])), cards)
             once = len(np.unique(index)) == len(index)
             add_costs(self._own_unaries(), starts + np.arange(len(flat)), flat, once, what)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.runtime.compiled import compiled
+from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 
 ROUNDING = 2.0**-52  # as there
@@ -21,6 +21,9 @@ def descend_pixels(g, labels, dirty, left):
     H, W, S = g.height, g.width, g.labels
     ends = len(g.near)
     cost = np.empty(S)
+    shift = np.empty(ends, np.int64)  # from a pixel to its neighbours
+    for e in range(ends):
+        shift[e] = g.sign[e] * (g.down[g.near[e]] * W + g.right[g.near[e]])
     changed = 0
     work = 0
     for r in range(H):
@@ -39,7 +42,21 @@ def descend_pixels(g, labels, dirty, left):
                 cost[s] = g.unary[p * S + s]
             size = abs(cost[now])
             degree = 0
-            for e in range(ends):
+            inside = g.listed == 0 and 0 < r < H - 1 and 0 < c < W - 1
+            if inside:  # most pixels: all neighbours are there, and one weight is for all
+                degree = ends
+                w = g.weight[0]
+                for e in range(ends):
+                    l = labels[p + shift[e]]
+                    if g.potts:
+                        size += abs(w)
+                        cost[l] -= w
+                    else:
+                        before = cost[now]
+                        for s in range(S):
+                            cost[s] += w * g.profile[abs(s - l)]
+                        size += abs(cost[now] - before)
+            for e in range(0 if inside else ends):
                 k = g.near[e]
                 forward = g.sign[e] > 0
                 dr, dc = g.down[k], g.right[k]
@@ -70,3 +87,18 @@ def descend_pixels(g, labels, dirty, left):
                     if 0 <= r1 < H and 0 <= c1 < W:
                         dirty[r1 * W + c1] = 1
     return changed, H * W
+
+
+@lean
+def mark_pixels(g, labels, settled, dirty):
+    """Mark the pixels that have another label than in ``settled``, and their neighbours."""
+    H, W = g.height, g.width
+    for r in range(H):
+        for c in range(W):
+            p = r * W + c
+            if labels[p] != settled[p]:
+                dirty[p] = 1
+                for e in range(len(g.near)):
+                    r1, c1 = r + g.sign[e] * g.down[g.near[e]], c + g.sign[e] * g.right[g.near[e]]
+                    if 0 <= r1 < H and 0 <= c1 < W:
+                        dirty[r1 * W + c1] = 1

@@ -9,10 +9,12 @@ visited, and from there on what changes; the result is the one of ``local_minimu
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import settle_all
+from tightmap.moves.lattice_descent import mark_pixels
 from tightmap.runtime.compiled import lean
 
 
@@ -33,19 +35,25 @@ class Polisher:
 
     def __init__(self, graph: Graph, context: Context | None = None) -> None:
         self.graph = graph
-        self.settled: Labels | None = None  # the last local minimum
+        self.settled: npt.NDArray[np.integer] | None = None  # the last local minimum
         if context is not None and context.incumbent is not None and context.incumbent.graph is graph:
             self.settled = context.incumbent.settled
 
-    def local_minimum(self, labels: Labels, context: Context) -> Labels:
+    def _mark(self, labels: Labels, dirty: npt.NDArray[np.uint8]) -> None:
+        if self.graph.lattice is not None:  # which has no list of neighbours
+            mark_pixels(self.graph.lattice.pixels, labels, self.settled, dirty)
+        else:
+            _mark(self.graph.arrays, labels, self.settled, dirty)
+
+    def local_minimum(self, labels: npt.NDArray[np.integer], context: Context) -> Labels:
         """The labelling that coordinate descent reaches from this one (a new array); in haste after the time limit."""
         out = np.array(labels, dtype=np.int64)
         if self.settled is None:
             dirty = np.ones(self.graph.n, dtype=np.uint8)
         else:
             dirty = np.zeros(self.graph.n, dtype=np.uint8)
-            _mark(self.graph.arrays, out, self.settled, dirty)
+            self._mark(out, dirty)
         settle_all(self.graph, out, dirty, context)
         if not dirty.any():  # else time was up
-            self.settled = out.copy()
+            self.settled = out.astype(self.graph.label_type if self.graph.lattice is not None else np.int64)
         return out

@@ -29,6 +29,7 @@ from tightmap.runtime.forks import at_fork
 PIECES = 4  # per thread: the work of blocks differs, and cores may be busy with something else
 LONG = 0.01  # seconds of a call beside which it does not matter what threads cost
 TRIAL = 4  # runs of each kind in a trial
+SLOW = 0.1  # seconds of a call from which on one run on a single thread tells enough
 RECENT = 12  # times that are remembered
 AGAIN = 128  # runs until both numbers of threads are tried again
 
@@ -69,7 +70,7 @@ class Teams:
         together, alone = (self._costs.get((task, team)) for team in (self.threads, 1))
         if trial < TRIAL or together is None or min(together) > self.long:
             return self.threads
-        if trial < 2 * TRIAL or alone is None:
+        if trial < TRIAL + (1 if min(together) > SLOW else TRIAL) or alone is None:
             return 1
         # means, not minima: what counts is how long it takes with the disturbances
         return self.threads if sum(together) / len(together) <= sum(alone) / len(alone) else 1

@@ -4,6 +4,9 @@ A proposal is first descended to a local minimum (BCD), then fused: the best mix
 a pairwise model, and every connected region where the proposal is better.  Then the labelling is polished by
 exact dynamic programming over blocks, the rows and the columns of a grid or greedy forests of any graph, visiting only
 blocks near a change.  Nothing here ever raises the energy.
+
+Fusing and polishing need the list of edges, which a large image does not have.  Where a time limit leaves no room to
+write it, the better one of two labellings is taken as it is.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -39,6 +42,7 @@ AHEAD = 4  # chunks of which the blocks are built at a time
 # iterates of ADMM, but CHOICES in any case.
 NETWORK = 768
 CHOICES = 2048
+LISTING = 5e-7  # seconds per edge to write the list of those of an image and to use it once, on a slow machine
 FUSED = 4  # roof duality fuses models up to this order: quadratisation adds ever more variables with the order
 
 
@@ -105,28 +109,36 @@ class FusedLabelling:
         """Improve it with a proposal, which is used up; True when the energy fell."""
         graph = self.graph
         settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8), self.context)
-        if self.labels is None:
-            self.labels = proposal
-            self._touched[:] = 1
-        else:
-            before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
-            if graph.order <= FUSED and self.context.remaining() > 0.0:
-                fuse_into(graph, self.labels, proposal, largest=max(CHOICES, len(graph.unary) // NETWORK))
-            component_fusion(graph.arrays, self.labels, proposal, 1e-12 * abs(self.energy))
-            if (self.labels == before).all():
+        if self.labels is None or not self._room_for_lists():
+            value = energy(graph, proposal)
+            if self.labels is not None and not value < self.energy:
                 return False
-            dirty = np.zeros((1, graph.n), dtype=np.uint8)
-            _near(graph.arrays, before, self.labels, dirty)
-            settle_all(graph, self.labels, dirty[0], self.context)
-            _near(graph.arrays, before, self.labels, self._touched)
+            self.labels, self.energy = proposal, value
+            self._touched[:] = 1
+            return True
+        before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
+        if graph.order <= FUSED and self.context.remaining() > 0.0:
+            most = max(CHOICES, len(graph.unary) // NETWORK)
+            fuse_into(graph, self.labels, proposal, largest=most, context=self.context)
+        component_fusion(graph.arrays, self.labels, proposal, 1e-12 * abs(self.energy))
+        if (self.labels == before).all():
+            return False
+        dirty = np.zeros((1, graph.n), dtype=np.uint8)
+        _near(graph.arrays, before, self.labels, dirty)
+        settle_all(graph, self.labels, dirty[0], self.context)
+        _near(graph.arrays, before, self.labels, self._touched)
         value = energy(graph, self.labels)
         fell = value < self.energy
         self.energy = value
         return fell
 
+    def _room_for_lists(self) -> bool:
+        """Whether the list of edges is there, or there is time to write it."""
+        return self.graph.listed or self.context.remaining() > LISTING * self.graph.m
+
     def polish(self, rounds: int = 2) -> None:
         """Block descent on the touched blocks, until nothing improves, the rounds or the time are over."""
-        if self.labels is None or self._families == []:
+        if self.labels is None or self._families == [] or not self._room_for_lists():
             return
         graph = self.graph
         if self._families is None:

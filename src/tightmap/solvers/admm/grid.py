@@ -77,15 +77,15 @@ class GridSplitting(Splitting):
         grid_touch(state)
 
     def iterate(self, count: int, how: Step, left: float = EVER) -> tuple[float, float]:
-        """As Splitting.iterate, but never cut short: whoever calls asks for no more than there is time for."""
         kind = self.dtype
         if how.fresh:
             grid_touch(self.state)
         team = self.teams.choose(self.variables) if len(self.strips) > 2 else 1
         begin = time.perf_counter()
         residual, tiles = grid_sweeps(
-            self.plan, self.state, kind(how.rho), kind(how.relax), kind(self.eps), count, self.strips, self.cached, team
-        )
+            self.plan, self.state, kind(how.rho), kind(how.relax), kind(self.eps),
+            count, self.strips, self.cached, team, left,
+        )  # fmt: skip
         self.teams.report(self.variables, team, (time.perf_counter() - begin) / max(1, tiles))
         return residual / self.variables, tiles / max(1, count * self.plan.height * self.plan.tiles)
 

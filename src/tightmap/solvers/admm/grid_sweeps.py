@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.pace import EVER, end_of, late
 from tightmap.runtime.simd import LANES, choose_less, lane_sum, less_mask, splat
 from tightmap.runtime.sync import meet, together
 from tightmap.solvers.admm.few_labels import few_phase1, few_phase2
@@ -84,8 +85,11 @@ def _row(plan, state, second, row, rho, inverse, relax, eps, g, p):
 
 
 @compiled
-def _strip(plan, state, rho, relax, eps, lo, hi, edges):
-    """Rows lo..hi of one iteration: both phases except phase 2 along the edges, or (after a barrier) those edges."""
+def _strip(plan, state, rho, relax, eps, lo, hi, edges, until):
+    """Rows lo..hi of one iteration: both phases except phase 2 along the edges, or (after a barrier) those edges.
+
+    When time is up, the rows that are left stay as they are.
+    """
     inverse = plan.one / rho
     g = np.zeros((plan.labels + 2 * len(plan.taps)) * LANES, plan.unary.dtype)
     p = np.empty((plan.labels + 4) * LANES, plan.unary.dtype)
@@ -96,6 +100,8 @@ def _strip(plan, state, rho, relax, eps, lo, hi, edges):
             _row(plan, state, True, hi, rho, inverse, relax, eps, g, p)
     else:
         for row in range(lo + 1, hi + 1):
+            if late(until):
+                break
             work += _row(plan, state, False, row, rho, inverse, relax, eps, g, p)
             if row > lo + 2:
                 _row(plan, state, True, row - 1, rho, inverse, relax, eps, g, p)
@@ -112,11 +118,12 @@ def _total(state):
 
 
 @compiled
-def _sweeps(plan, state, rho, relax, eps, iterations, strips, cached, work, total, thread, threads, progress):
+def _sweeps(plan, state, rho, relax, eps, iterations, strips, cached, left, work, total, thread, threads, progress):
     """One thread's share; all meet between strips and their edges, after these, and when the first has added up."""
     count = len(strips) - 1
     first, last = count * thread // threads, count * (thread + 1) // threads
     met = 0
+    until = end_of(left)
     for _ in range(iterations):
         if not cached:
             met += 1
@@ -126,7 +133,7 @@ def _sweeps(plan, state, rho, relax, eps, iterations, strips, cached, work, tota
                 return
         for edges in (False, True):
             for b in range(first, last):
-                work[b] += _strip(plan, state, rho, relax, eps, strips[b], strips[b + 1], edges)
+                work[b] += _strip(plan, state, rho, relax, eps, strips[b], strips[b + 1], edges, until)
             met += 1
             if not meet(progress, thread, threads, met):
                 return
@@ -147,8 +154,12 @@ def grid_sweeps(
     strips: npt.NDArray[np.int64],
     cached: bool,
     team: int,
+    left: float = EVER,
 ) -> tuple[float, int]:
-    """Iterations at one rho.  Returns (squared residual of the last one, tiles computed in phase 1)."""
+    """Iterations at one rho.  Returns (squared residual of the last one, tiles computed in phase 1).
+
+    After ``left`` seconds they end where they are.
+    """
     work, total = np.zeros(len(strips) - 1, np.int64), np.zeros(1)
-    together(team, _sweeps, team, plan, state, rho, relax, eps, iterations, strips, cached, work, total)
+    together(team, _sweeps, team, plan, state, rho, relax, eps, iterations, strips, cached, left, work, total)
     return float(total[0]), int(work.sum())

@@ -178,7 +178,7 @@ class ADMM(Solver):
         """Of a regular grid whose kernels do what the options ask for, without its weights."""
         if not form.symmetrize or form.all_simplex or form.unary_split or self.decomposition == "symmetric":
             return None
-        stencil = find_stencil(graph)
+        stencil = find_stencil(graph, images=False)
         return stencil.outline() if stencil is not None and fits(stencil) else None
 
     def _terrain(self, graph: Graph, stencil: Stencil | None) -> Terrain:

@@ -253,7 +253,7 @@ class Auto(Solver):
         self._offer(state, progress.labels, progress.energy)
         self._raise(state, runner, progress.bound)
         cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
-        if progress.done or (cap is not None and runner.iterations >= cap):
+        if progress.done or progress.late or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
         elif state.course is not None:
             gap = state.best_energy - state.incumbent.bound

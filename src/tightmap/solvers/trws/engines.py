@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tightmap.energy.certificate import UNIT
 from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.graph.stencil import Stencil, find_stencil
+from tightmap.runtime import clock
 from tightmap.runtime.pace import EVER, TimeUp
 from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
@@ -116,25 +117,39 @@ class GridMessages(Engine[Passes, FloatArray]):
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
         self.energies = np.zeros(self.grid.strips * LANES)
         self._chosen = np.zeros_like(self.grid.chosen)  # the best rounding, in strip order
+        self._label_type = graph.label_type
         self.best_energy = math.inf
+        self.seconds = dict.fromkeys(("pass", "rounding", "bound"), 0.0)  # of late; "pass" is without rounding
 
     @property
-    def best(self) -> npt.NDArray[np.int64]:
+    def best(self) -> npt.NDArray[np.integer]:
         """The labels of the best rounding (a new array)."""
-        return chosen_labels(self.grid._replace(chosen=self._chosen))
+        return chosen_labels(self.grid._replace(chosen=self._chosen), self._label_type)
 
     def _pass(self, forward: bool, rounding: bool) -> None:
         self.energies[:] = 0.0
         sweep = sweep_eight if self.grid.eight else sweep_four
+        begin = clock.now()
         self.crew.run(sweep, self.grid.strips, self.grid, forward, rounding, self.energies)
         if rounding:
             energy = self.shift + math.fsum(self.energies.tolist())
             if energy < self.best_energy:
                 self._chosen[:] = self.grid.chosen
                 self.best_energy = energy
+        self._took("rounding" if rounding else "pass", clock.now() - begin)
+
+    def _took(self, what: str, seconds: float) -> None:
+        """One that was held up says little about the next one."""
+        before = self.seconds[what]
+        self.seconds[what] = min(seconds, 2.0 * before) if before else seconds
+
+    def expected(self, how: Passes) -> float:
+        """Seconds that an iteration will take, by the last ones."""
+        known = self.seconds["rounding" if how.rounding else "pass"] or max(self.seconds.values())
+        return 2.0 * known + (self.seconds["bound"] or 2.0 * known) * how.certify
 
     def iterate(self, count: int, how: Passes = BOTH, left: float = EVER) -> tuple[float, float]:
-        """As GeneralMessages.iterate, but never too late: an iteration takes a fraction of a second at most.
+        """As GeneralMessages.iterate, but never cut short: whoever calls asks ``expected`` what there is time for.
 
         The bound costs a pass more, so it is -inf unless asked for.
         """
@@ -147,11 +162,12 @@ class GridMessages(Engine[Passes, FloatArray]):
         return bound
 
     def _bound(self) -> tuple[float, float]:
-        grid = self.grid
+        grid, begin = self.grid, clock.now()
         sums = np.zeros(grid.strips * 2 * LANES)
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
         self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
+        self._took("bound", clock.now() - begin)
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
@@ -211,11 +227,12 @@ def grid_stencil(graph: Graph) -> Stencil | None:
 def _grid_stencil(graph: Graph) -> Stencil | None:
     if graph.n < LANES * 14:  # strips of a smaller one would be mostly padding, see below
         return None
-    stencil = find_stencil(graph, max_displacements=4, max_radius=1)
+    stencil = find_stencil(graph, max_displacements=4, max_radius=1, images=False)
     if stencil is None or not {tuple(d) for d in stencil.displacements.tolist()} <= set(DIRECTIONS):
         return None
     height, width = stencil.height, stencil.width
-    if width == 1 or stencil.weights.min() < 0.0 or stencil.profile.max() <= 0.0:
+    least = stencil.weights.min() if stencil.equal is None else stencil.equal
+    if width == 1 or least < 0.0 or stencil.profile.max() <= 0.0:
         return None
     if stencil.kind == Kind.QUADRATIC and (stencil.profile < stencil.profile.max()).sum() > WIDEST + 1:
         return None

@@ -103,9 +103,9 @@ def weight_above(grid, p, k, direction, right, eight):
     size, lag = (4 * LANES, 2) if eight else (2 * LANES, 1)
     last = 0.0
     if p > 0:
-        sender = (p - 1) * grid.steps + k - right + (LANES - 1) * lag
+        sender = get(grid.border, p - 1) + k - right + (LANES - 1) * lag
         last = get(grid.weight, (sender + lag + 1) * size + direction * LANES + LANES - 1)
-    return shift_up(load(grid.weight, (p * grid.steps + k + 1 - right) * size + direction * LANES), last)
+    return shift_up(load(grid.weight, (get(grid.border, p) + k + 1 - right) * size + direction * LANES), last)
 
 
 @inline
@@ -146,7 +146,7 @@ def _round(grid, p, k, forward, energies, eight):
     cell, fall = S * size, S * side
     here = (node + lag + 1) * cell
     into, out = (p * grid.span + (LANES - 1) * lag + k) * fall, ((p + 1) * grid.span + k) * fall
-    place = (node + lag + 1) * directions * LANES
+    place = (get(grid.border, p) + k + lag + 1) * directions * LANES
     if forward:  # chosen before: the left neighbour, and those above
         x_a = load(grid.chosen, (node + lag) * LANES)
         x_b = label_above(grid, p, k, 0, lag)
@@ -247,7 +247,8 @@ def _visit(grid, p, k, h, rises, forward, eight):
     here = (node + lag + 1) * cell
     into, out = (p * grid.span + (LANES - 1) * lag + k) * fall, ((p + 1) * grid.span + k) * fall
     soon = here + (AHEAD if forward else -AHEAD - 1) * cell
-    gamma = load(grid.gamma, node * LANES)
+    at = get(grid.border, p) + k
+    gamma = load(grid.gamma, at * LANES)
     low_a = splat(get(grid.numbers, S))
     low_b, low_c, low_d = low_a, low_a, low_a
     for s in range(S):
@@ -280,14 +281,14 @@ def _visit(grid, p, k, h, rises, forward, eight):
             store(h, pad + o + 2 * LANES, h_c)
             store(h, pad + o + 3 * LANES, h_d)
     if forward:
-        place = (node + lag + 1) * size
+        place = (at + lag + 1) * size
         w_a, w_b = cast(load(grid.weight, place), m), cast(load(grid.weight, place + LANES), m)
         w_c, w_d = w_a, w_b
         if eight:
             w_c = cast(load(grid.weight, place + 2 * LANES), m)
             w_d = cast(load(grid.weight, place + 3 * LANES), m)
     else:
-        w_a, w_b = cast(load(grid.weight, (node + lag) * size), m), cast(weight_above(grid, p, k, 1, 0, eight), m)
+        w_a, w_b = cast(load(grid.weight, (at + lag) * size), m), cast(weight_above(grid, p, k, 1, 0, eight), m)
         w_c, w_d = w_a, w_b
         if eight:
             w_c = cast(weight_above(grid, p, k, 2, -1, eight), m)

@@ -87,7 +87,8 @@ def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, le
         here = (node + lag + 1) * cell
         into = (p * grid.span + (LANES - 1) * lag + k) * fall
         from_b, from_c, from_d = (k + lag) % RING * ring, (k + 1) % RING * ring, (k + 3) % RING * ring
-        gamma = cast(load(grid.gamma, node * LANES), unary)
+        border = get(grid.border, p) + k
+        gamma = cast(load(grid.gamma, border * LANES), unary)
         _gather(unary, grid, p, k, lag, theta)
         low = splat(1e300)
         low_a, low_b, low_c, low_d = low, low, low, low
@@ -116,7 +117,7 @@ def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, le
                 store(h, pad + o + 2 * LANES, h_c)
                 store(h, pad + o + 3 * LANES, h_d)
         # what the edges to earlier neighbours and the node add, and the size of the numbers it was computed from
-        place = (node + lag + 1) * size
+        place = (border + lag + 1) * size
         w_a = load(grid.weight, place - size)
         w_b = weight_above(grid, p, k, 1, 0, eight)
         earlier = choose_less(zero, w_a, one, zero) + choose_less(zero, w_b, one, zero)

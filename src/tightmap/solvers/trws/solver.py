@@ -28,7 +28,7 @@ Neither the labels nor the bound depend on the number of threads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -41,10 +41,11 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.moves.polish import Polisher
+from tightmap.runtime import clock
 from tightmap.runtime.pace import TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.trws.engines import GeneralMessages, GridMessages, Passes, grid_stencil
+from tightmap.solvers.trws.engines import BOTH, GeneralMessages, GridMessages, Passes, grid_stencil
 
 BLOCK = 16  # iterations: after so many the bound is certified, the best rounding polished and convergence checked
 RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
@@ -52,6 +53,10 @@ SPAN = 2  # the method has converged when the bound gains next to nothing in so 
 STEP = 1_000_000  # about so many message entries are computed in one step
 FEW = 1 << 12  # message entries up to which a step costs more than its iterations: the first ones end sooner
 DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
+END = 0.05  # part of a limited time that is kept for the last descent
+POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
+
+NO_LABELS = Passes(rounding=False)
 
 
 def _same_method(init: Init, engine: GridMessages | GeneralMessages) -> bool:
@@ -73,6 +78,22 @@ class State:
     record: float = math.inf  # lowest energy of all roundings, before they are polished
     bound: float = -math.inf
     certified_at: int = 0
+    begun: float = field(default_factory=clock.now)
+    polishing: float = 0.0  # seconds of all descents
+    descent: float = 0.0  # of the last one
+
+    def no_time(self, how: Passes) -> bool:
+        """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
+        engine = self.engine
+        return isinstance(engine, GridMessages) and self.context.remaining() < 0.5 * engine.expected(how)
+
+    def last(self, count: int, how: Passes) -> bool:
+        """Whether after so many iterations there is no time for one more with all that belongs to an end."""
+        engine, left = self.engine, self.context.remaining()
+        if not isinstance(engine, GridMessages) or left == math.inf or self.iteration == 0:
+            return False
+        descent = min(self.descent, END * (clock.now() - self.begun + left))  # which looks at the clock itself
+        return left < count * engine.expected(how) + engine.expected(BOTH) + descent
 
 
 @dataclass(frozen=True)
@@ -137,18 +158,24 @@ class TRWS(Solver):
         ends = done + count == BLOCK
         rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_length() > done.bit_length())
+        last = state.last(count, Passes(rounding, certify_now))
+        if last:  # it ends with a bound and a labelling, before the time is over
+            if state.no_time(BOTH):
+                return Progress(iterations=0, pending=True, late=True)
+            count, rounding, certify_now = 1, True, True
+            ends = done + count == BLOCK
         try:
             raw, error = engine.iterate(count, Passes(rounding, certify_now), time_left(state.context))
         except TimeUp:
             return Progress(iterations=0, pending=True)
         state.iteration += count
-        progress = Progress(iterations=count, pending=not ends)
+        progress = Progress(iterations=count, pending=not ends, late=last)
         if raw > -math.inf:
             state.bound = certify(graph, graph.constant + raw, error)
             progress.bound = state.bound
             state.certified_at = state.iteration
         if ends or (rounding and certify_now):
-            progress.labels = self._candidate(state)
+            progress.labels = self._candidate(state, last)
         if ends:
             state.history.append(graph.constant + raw)
             if len(state.history) > SPAN:
@@ -156,21 +183,33 @@ class TRWS(Solver):
                 progress.done = now - before <= self.tolerance * graph.magnitude(now)
         return progress
 
-    def _candidate(self, state: State) -> Labels | None:
-        """The best rounding since the last candidate, polished; None unless it is a record, or one is due."""
+    def _candidate(self, state: State, last: bool) -> Labels | None:
+        """The best rounding since the last candidate; None unless it is a record, or one is due.
+
+        It is polished, unless a time limit is needed for iterations: descents take long on millions of variables.
+        """
         engine = state.engine
         energy, engine.best_energy = engine.best_energy, math.inf
         if energy >= state.record and state.iteration % (RETRY * BLOCK):
             return None
         state.record = min(state.record, energy)
-        return state.polisher.local_minimum(engine.best, state.context) if self.polish else engine.best.copy()
+        begin, context = clock.now(), state.context
+        if context.deadline is not None and not last:
+            budget = POLISHING * (begin - state.begun) - state.polishing
+            context = replace(context, deadline=min(context.deadline, begin + budget))
+        if not self.polish or (context is not state.context and context.remaining() <= 0.0):
+            return engine.best.astype(np.int64)
+        labels = state.polisher.local_minimum(engine.best, context)
+        state.descent = clock.now() - begin
+        state.polishing += state.descent
+        return labels
 
     def finish(self, state: State) -> Final:
         engine, graph = state.engine, state.graph
-        labels = self._candidate(state) if engine.best_energy < math.inf else None
+        labels = self._candidate(state, True) if engine.best_energy < math.inf else None
         bound = state.bound
-        if state.certified_at < state.iteration:
-            raw, error = engine.iterate(1, Passes(rounding=False))
+        if state.certified_at < state.iteration and (bound == -math.inf or not state.no_time(NO_LABELS)):
+            raw, error = engine.iterate(1, NO_LABELS)
             bound = max(bound, certify(graph, graph.constant + raw, error))
         kind = "grid" if isinstance(engine, GridMessages) else "general"
         note = f"{kind} engine, {engine.crew.threads} thread{'s' * (engine.crew.threads > 1)}"

@@ -20,6 +20,11 @@ One message per edge (general.py), in whichever direction it was sent last, at t
 lane.  Edges from lane 7 to lane 0 of the next strip are in ``across`` [strip][7 lag + column][label][direction - 1],
 at the column of the upper pixel (their place in ``messages`` is not used), so that no strip touches the cache lines of
 another.
+
+Weights and shares (gamma) have the same order, [strip][step][...][lane].  Where all edges have one weight, all strips
+but the first and the last have the same, so that three strips of them are enough: ``border`` says where those of a
+strip begin.  What a kernel reads just before or after a strip, in another one, are lanes outside the image, which are
+zero wherever that is.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -31,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.graph import Kind
+from tightmap.graph.lattice import equal_weights
 from tightmap.graph.stencil import Stencil
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import lean
@@ -56,8 +62,9 @@ class Strips(NamedTuple):
     profile: npt.NDArray[Any]  # [0] truncation, [k] cost of the difference k
     numbers: npt.NDArray[Any]  # 0, 1, ..., labels - 1, BIG in the precision of the messages
     unary: npt.NDArray[Any]  # [strips][steps][labels][lane], in the type of the messages or uint16
-    gamma: npt.NDArray[Any]  # [strips][steps][lane], 1 / max(edges forward, edges backward)
-    weight: npt.NDArray[Any]  # [lag + 1 + strips * steps][direction][lane], float64
+    border: npt.NDArray[np.int64]  # [strips] the first step of a strip in the next two: p * steps, or one of three
+    gamma: npt.NDArray[Any]  # [border + step][lane], 1 / max(edges forward, edges backward)
+    weight: npt.NDArray[Any]  # [lag + 1 + border + step][direction][lane], float64
     messages: npt.NDArray[Any]  # see above
     across: npt.NDArray[Any]
     chosen: npt.NDArray[Any]  # [lag + 1 + strips * steps + lag + 1][lane], labels of the last rounding
@@ -164,16 +171,28 @@ def build_frame(stencil: Stencil, dtype: npt.DTypeLike) -> Strips:
     eight = max(places) > 1
     directions, lag = (4, 2) if eight else (2, 1)
     strips, steps = -(-height // LANES), width + (LANES - 1) * lag
-    nodes, front, span = strips * steps, lag + 1, steps + (LANES - 1) * lag + 1
+    front, span = lag + 1, steps + (LANES - 1) * lag + 1
 
-    weight = np.zeros((front + nodes) * directions * LANES)
+    # where weights are equal: the rows of the first strip, of one in the middle and of the last one
+    weights, kinds = stencil.weights, strips
+    if stencil.equal is not None:
+        kinds = min(strips, 3)
+        shown = height - (strips - kinds) * LANES
+        steps_of = [(int(r), int(c)) for r, c in stencil.displacements]
+        weights = equal_weights(shown, width, steps_of, stencil.equal)
+    rows = weights.shape[1]
+    weight = np.zeros((front + kinds * steps) * directions * LANES)
     inside = weight[front * directions * LANES :]
-    for place, image in zip(places, stencil.weights, strict=True):
-        shape = (height, width, 1, lag, directions * LANES, place * LANES)
-        parallel.run(_put_images, strips, image.reshape(-1), *shape, inside)
-    gamma = np.ones(nodes * LANES, dtype=dtype)
+    for place, image in zip(places, weights, strict=True):
+        shape = (rows, width, 1, lag, directions * LANES, place * LANES)
+        parallel.run(_put_images, kinds, image.reshape(-1), *shape, inside)
+    gamma = np.ones(kinds * steps * LANES, dtype=dtype)
     down, right = (np.ascontiguousarray(column) for column in stencil.displacements.T)
-    parallel.run(_put_gammas, height, stencil.weights, down, right, height, width, lag, gammas(dtype), gamma)
+    parallel.run(_put_gammas, rows, weights, down, right, rows, width, lag, gammas(dtype), gamma)
+    border = np.arange(strips, dtype=np.int64)
+    if kinds < strips:
+        border[2:-1] = 1
+        border[-1] = 2
 
     truncation = float(stencil.profile.max())
     window = int((stencil.profile[1:] < truncation).sum())
@@ -193,6 +212,7 @@ def build_frame(stencil: Stencil, dtype: npt.DTypeLike) -> Strips:
         np.concatenate(([truncation], stencil.profile[1:])).astype(dtype),
         np.append(np.arange(labels), BIG).astype(dtype),
         nothing,
+        border * steps,
         gamma,
         weight,
         nothing,
@@ -258,9 +278,9 @@ def set_messages(grid: Strips, images: npt.NDArray[Any]) -> None:
             _across(grid)[: len(last), :, :, d - 1] = last
 
 
-def chosen_labels(grid: Strips) -> npt.NDArray[np.int64]:
+def chosen_labels(grid: Strips, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The labels of the last rounding, pixel by pixel."""
-    labels = np.empty(grid.height * grid.width, dtype=np.int64)
+    labels = np.empty(grid.height * grid.width, dtype=dtype)
     shape = (grid.height, grid.width, 1, grid.lag, LANES, 0)
     parallel.run(_get_images, grid.height, grid.chosen[(grid.lag + 1) * LANES :], *shape, labels)
     return labels

@@ -29,22 +29,26 @@ def make_folder(folder: str) -> str:
 
 def grid_rows(graph: Graph, tile: int) -> GridRows:
     """The rows of a grid model that is in memory."""
-    stencil = find_stencil(graph)
+    stencil = find_stencil(graph, images=False)
     if stencil is None or not fits(stencil):
         raise ModelError(
             "admm: workers need a grid of 4 or 8 neighbours whose factors share one table, Potts or a truncated "
             "difference of labels that levels off within 8"
         )
     shape = (stencil.height, stencil.width, stencil.labels)
-    weights = _by_row(stencil)
     profile = tuple(float(v) for v in stencil.profile)
-    return GridRows(InMemory(graph.arrays.unary.reshape(shape), shape), profile, InMemory(weights, weights.shape), tile)
+    weights = _by_row(stencil)
+    given = weights if isinstance(weights, tuple) else InMemory(weights, weights.shape)
+    return GridRows(InMemory(graph.unary.reshape(shape), shape), profile, given, tile)
 
 
-def _by_row(stencil: Stencil) -> np.ndarray:
-    """(height, directions, width) weights."""
+def _by_row(stencil: Stencil) -> np.ndarray | tuple[float, ...]:
+    """(height, directions, width) weights, or one number a direction where they are equal."""
     places = [DIRECTIONS.index((int(down), int(right))) for down, right in stencil.displacements]
-    weights = np.zeros((stencil.height, 4 if max(places) > 1 else 2, stencil.width))
+    directions = 4 if max(places) > 1 else 2
+    if stencil.equal is not None:
+        return tuple(stencil.equal if place in places else 0.0 for place in range(directions))
+    weights = np.zeros((stencil.height, directions, stencil.width))
     for place, plane in zip(places, stencil.weights, strict=True):
         weights[:, place] = plane
     return weights
