@@ -20,7 +20,7 @@ from tightmap.moves.context import Context
 from tightmap.moves.coordinate_descent import descend_within, local_minimum
 from tightmap.moves.polish import Polisher
 from tightmap.runtime import clock
-from tightmap.solvers.admm import incumbent
+from tightmap.solvers.admm import fused_labelling
 from tightmap.solvers.admm.engine import Step
 from tightmap.solvers.admm.grid import GridSplitting
 from tightmap.solvers.base import Init
@@ -244,9 +244,9 @@ def test_admm_ends_an_iteration_when_time_is_up() -> None:
 
 def test_admm_without_time_for_a_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "IMPLICIT", 0)
-    monkeypatch.setattr(incumbent, "LISTING", 1e9)
+    monkeypatch.setattr(fused_labelling, "LISTING", 1e9)
     model = image("potts", (40, 41), 3, 4, False, 9)
     found = tm.solve(model, "admm", time_limit=60.0, restarts=4)
     assert found.energy == model.energy(found.labels) and not model.graph().listed
-    monkeypatch.setattr(incumbent, "LISTING", 0.0)
+    monkeypatch.setattr(fused_labelling, "LISTING", 0.0)
     assert tm.solve(model, "admm", time_limit=60.0, restarts=4).energy <= found.energy and model.graph().listed
