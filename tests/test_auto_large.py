@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tightmap as tm
+from tightmap.canonical import build
 from tightmap.moves.context import Context
 from tightmap.runtime import clock
 from tightmap.solvers.auto import large, plan, solver
@@ -83,3 +84,16 @@ def test_without_a_limit_nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch)
     graph = noise(8, 3).graph()
     assert solver.Auto().start(graph, Init(), Context()).course is None
     assert solver.Auto().start(graph, Init(), Context(deadline=clock.now() + 5.0)).course is not None
+
+
+def test_a_large_image_gets_no_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (plan, solver):
+        monkeypatch.setattr(module, "LARGE", 0)
+    for limit in ("EXACT", "PIXELS", "ANNEAL", "TABU"):  # too large for methods of small models
+        monkeypatch.setattr(plan, limit, 0)
+    monkeypatch.setattr(build, "IMPLICIT", 0)
+    for method in ("expansion", "admm"):
+        monkeypatch.setitem(plan.STARTS, method, 1e9)
+    model = noise(40)
+    result = tm.solve(model, time_limit=1.0, keep_state=False)
+    assert "trws" in result.note and not model.graph().listed

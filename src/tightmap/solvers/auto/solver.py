@@ -208,7 +208,8 @@ class Auto(Solver):
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
         jobs = [(r.phase.method, r.phase.options) for r in sorted(waiting, key=lambda r: not r.phase.early)]
-        background.wanted(jobs, isinstance(state.graph.arrays, PairArrays))
+        graph = state.graph  # the arrays of an image are those of pairs; to ask for them would take seconds
+        background.wanted(jobs, graph.lattice is not None or isinstance(graph.arrays, PairArrays))
         queue = background.being_compiled()
         if not queue:
             return waiting
