@@ -12,7 +12,14 @@ from tightmap.registry import METHODS, solver_class
 
 BOUNDING = [name for name in METHODS if solver_class(name).capabilities.bounds and name != "auto"]
 OPTIONS = {
-    "srmp": [{}, {"edges": "minimal"}, {"clusters": "pairs"}, {"clusters": "triplets"}, {"clusters": "cycles"}],
+    "srmp": [
+        {},
+        {"edges": "minimal"},
+        {"clusters": "pairs"},
+        {"clusters": "triplets"},
+        {"clusters": "cycles"},
+        {"clusters": "singletons"},
+    ],
     "ad3": [{}, {"exact": True}, {"absorb": False}],
     "mplp-c": [{"first": 5, "inner": 3}, {"first": 5, "inner": 3, "updates": "srmp"}],
     "subgradient": [{}, {"steps": "diminishing", "sweeps": 2, "decomposition": "chains"}],

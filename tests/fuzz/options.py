@@ -74,13 +74,13 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "trbp": {"damping": (0.5, 0.0, 0.99), "sweeps": (200, 1), "tolerance": (1e-5, 0.0, 1.0)},
     "srmp": {
         "edges": ("full", "minimal"),
-        "clusters": ("none", "squares", "pairs", "triplets", "cycles"),
+        "clusters": ("none", "squares", "pairs", "triplets", "cycles", "singletons"),
         "order": ORDERS,
         **DUAL,
     },
     "mplp": DUAL,
     "mplp-c": {
-        "clusters": ("all", "triplets", "cycles"),
+        "clusters": ("all", "triplets", "cycles", "singletons"),
         "updates": ("mplp", "srmp"),
         "first": (1000, 1, 10),
         "inner": (20, 1),

@@ -72,8 +72,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"preset": "quality"},
     ],
     "trws": [{"precision": "single"}, {"order": "greedy", "rounding": 0}, {"order": "rcm"}, {"precision": "double"}],
-    "srmp": [{"edges": "minimal"}] + [{"clusters": c} for c in ("squares", "pairs", "triplets", "cycles")],
-    "mplp-c": [{"clusters": "triplets", "first": 2, "inner": 1}, {"clusters": "cycles", "updates": "srmp", "first": 2}],
+    "srmp": [
+        {"edges": "minimal"},
+        *({"clusters": c} for c in ("squares", "pairs", "triplets", "cycles", "singletons")),
+    ],
+    "mplp-c": [
+        {"clusters": "triplets", "first": 2, "inner": 1},
+        {"clusters": "cycles", "updates": "srmp", "first": 2},
+        {"clusters": "singletons", "updates": "srmp", "first": 2, "inner": 1},
+    ],
     "ad3": [{"exact": True}, {"absorb": False, "relaxation": 1.5}, {"adaptive": False, "eta": 1.0}],
     "subgradient": [{"steps": "diminishing", "sweeps": 2, "decomposition": "forests"}],
     "bundle": [

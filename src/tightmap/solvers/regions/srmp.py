@@ -75,7 +75,8 @@ class SRMP(RegionSolver):
 
     edges      "full": factors send messages to the largest factors inside them; "minimal": to variables only
     clusters   zero factors to add when the bound stalls: "none", "squares" (2 x 2 on grids), "pairs" (shared by factors
-               of order 3 or more), "triplets" (of pairs, by guaranteed gain), "cycles" (frustrated ones, triangulated)
+               of order 3 or more), "triplets" (of pairs, by guaranteed gain), "cycles" (frustrated ones, triangulated),
+               "singletons" (triplets that see a contradiction around one variable)
     order      of the variables: "index" (right for images), "greedy" or "rcm" (for numberings without meaning)
     rounding   a labelling is rounded in both passes of every so many iterations
     polish     coordinate descent from every rounding
@@ -94,7 +95,7 @@ class SRMP(RegionSolver):
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True)
 
     def __post_init__(self) -> None:
-        kinds = ("none", "squares", "pairs", "triplets", "cycles")
+        kinds = ("none", "squares", "pairs", "triplets", "cycles", "singletons")
         if self.edges not in ("full", "minimal"):
             raise OptionError(f"srmp: edges must be 'full' or 'minimal', got {self.edges!r}")
         if self.clusters not in kinds:
@@ -110,7 +111,7 @@ class SRMP(RegionSolver):
 
     def work(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
         """First without clusters, which is fast and takes the bound most of the way, then with them."""
-        if self.clusters in ("triplets", "cycles"):
+        if self.clusters in ("triplets", "cycles", "singletons"):
             yield from tighten(run, pace, self.clusters, first=1000, inner=20, wanted=0)
             return
         if self.clusters == "none":
