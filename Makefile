@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 # tests whose models are small enough for kernels that are not compiled
 COVERED ?= tests/test_conformance.py
 
+# byte code is kept: tests start some hundred processes, each of which would translate all modules of a fresh copy again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test fuzz check-memory check-deployment coverage lint bench wheel clean
 
 $(VENV)/.base: pyproject.toml
@@ -31,7 +34,7 @@ test: $(VENV)/.dev  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fuzz: $(VENV)/.dev  ## random models and files, all methods, against brute force; failures go to fuzz-failures/
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED) --out fuzz-failures

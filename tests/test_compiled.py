@@ -3,6 +3,7 @@
 import importlib
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -107,14 +108,27 @@ print(outer(3), sum(outer.entry.stats.cache_hits.values()))
 """
 
 
-@pytest.fixture
-def package(tmp_path):
-    """A package of two files, one of which calls a kernel of the other."""
-    folder = tmp_path / "package"
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory):
+    """A package of two files, one of which calls a kernel of the other, with that kernel on disk."""
+    folder = tmp_path_factory.mktemp("once") / "package"
     folder.mkdir()
     (folder / "callee.py").write_text(CALLEE.format(1))
     (folder / "caller.py").write_text(CALLER)
+    assert run(folder) == "8 0", "nothing was on disk"
     return folder
+
+
+@pytest.fixture
+def package(compiled_once, tmp_path):
+    return shutil.copytree(compiled_once, tmp_path / "package")
+
+
+@pytest.fixture
+def new_package(package):
+    """The same before anything is compiled."""
+    shutil.rmtree(package / "__pycache__")
+    return package
 
 
 def run(folder, *arguments, path=None):
@@ -129,7 +143,6 @@ def run(folder, *arguments, path=None):
 
 
 def test_kept_on_disk_until_a_callee_changes(package):
-    assert run(package) == "8 0"
     assert run(package) == "8 1"
     (package / "callee.py").write_text(CALLEE.format(100))
     assert run(package) == "206 0"
@@ -138,39 +151,37 @@ def test_kept_on_disk_until_a_callee_changes(package):
 def test_other_content_of_the_same_size_and_time_compiles_again(package):
     file = package / "callee.py"
     before = file.stat()
-    assert run(package) == "8 0"
     file.write_text(CALLEE.format(2))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert run(package) == "10 0"
 
 
-def test_files_changed_after_import_store_nothing_for_the_new_version(package):
+def test_files_changed_after_import_store_nothing_for_the_new_version(new_package):
     """An upgrade under an open notebook: what the old process compiles must not be taken by the new version."""
-    assert run(package, CALLEE.format(100)) == "8 0", "the process still runs what it imported"
-    assert run(package) == "206 0", "the new version compiles its own"
-    (package / "callee.py").write_text(CALLEE.format(1))
-    assert run(package) == "8 0"
+    assert run(new_package, CALLEE.format(100)) == "8 0", "the process still runs what it imported"
+    assert run(new_package) == "206 0", "the new version compiles its own"
+    (new_package / "callee.py").write_text(CALLEE.format(1))
+    assert run(new_package) == "8 0"
 
 
-def test_a_package_in_an_archive(package):
+def test_a_package_in_an_archive(new_package):
     """From a zip file, with other content under the same times: never kernels of the other archive."""
-    archive = package.parent / "packed.zip"
+    archive = new_package.parent / "packed.zip"
     for number, expected in ((1, "8"), (1, "8"), (50, "106")):
         with zipfile.ZipFile(archive, "w") as packed:
             for name, text in (("__init__.py", ""), ("callee.py", CALLEE.format(number)), ("caller.py", CALLER)):
                 packed.writestr(zipfile.ZipInfo(f"package/{name}", (2020, 1, 1, 0, 0, 0)), text)
         os.utime(archive, (1.6e9, 1.6e9))
-        hidden = package.with_name("elsewhere")
-        if package.exists():
-            package.rename(hidden)  # the current folder comes first on the path
-        assert run(package, path=archive).split()[0] == expected
+        hidden = new_package.with_name("elsewhere")
+        if new_package.exists():
+            new_package.rename(hidden)  # the current folder comes first on the path
+        assert run(new_package, path=archive).split()[0] == expected
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise"])
 def test_torn_files_are_compiled_again(package, suffix, damage):
-    assert run(package) == "8 0"
     files = list(package.rglob(f"*.{suffix}"))
     assert files
     for file in files:
