@@ -28,7 +28,8 @@ WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimin
 
 def solve(model, probe=None, **options):
     """``probe``: work of the search before elimination and cores are tried."""
-    with patch.object(exact, "PROBE", exact.PROBE if probe is None else probe):
+    probes = {name: getattr(exact, name) if probe is None else probe for name in ("PROBE", "PROBE_BESIDE_HARD")}
+    with patch.multiple(exact, **probes):
         return tm.solve(model, "exact", **options)
 
 

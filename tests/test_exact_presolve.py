@@ -59,7 +59,7 @@ def with_functions(seed):
 def test_merged_variables_keep_the_optimum(seed, way, probe):
     model = with_functions(seed)
     optimum = brute_force(model)[0]
-    with patch.object(exact, "PROBE", probe):
+    with patch.multiple(exact, PROBE=probe, PROBE_BESIDE_HARD=probe):
         result = tm.solve(model, "exact", **way)
     if not np.isfinite(optimum):
         assert result.status is tm.Status.INFEASIBLE

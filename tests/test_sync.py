@@ -22,9 +22,14 @@ def simulate(teams, runs, cost):
 
 
 def test_the_faster_number_of_threads_is_taken():
-    assert simulate(Teams(4), AGAIN, {4: 1.0, 1: 3.0}).count(1) == TRIAL
-    assert simulate(Teams(4), AGAIN, {4: 9.0, 1: 3.0}).count(4) == TRIAL
+    assert simulate(Teams(4), AGAIN, {4: 0.01, 1: 0.03}).count(1) == TRIAL
+    assert simulate(Teams(4), AGAIN, {4: 0.09, 1: 0.03}).count(4) == TRIAL
     assert set(simulate(Teams(1), AGAIN, {1: 1.0})) == {1}
+
+
+def test_slow_runs_are_tried_once_on_one_thread():
+    assert simulate(Teams(4), AGAIN, {4: 1.0, 1: 3.0}).count(1) == 1
+    assert simulate(Teams(4), AGAIN, {4: 9.0, 1: 3.0}).count(4) == TRIAL
 
 
 def test_both_are_tried_again():

@@ -1,7 +1,7 @@
 """What subgradient and bundle share: subproblems, a start, labellings on the way, and what is left behind.
 
 A method is a generator that yields a Progress after every round (all subproblems minimised once, or a sweep of the
-start) and None in between (stages.py).
+start) and None in between (solvers/stages.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What SRMP and MPLP share: messages on a region graph, rounding, iterations until the bound stalls, tightening.
 
-Work is written as generators that yield a Progress after an iteration and None between pieces of one (stages.py).
+Work is written as generators that yield a Progress after an iteration and None between its pieces (solvers/stages.py).
 """
 
 from __future__ import annotations
