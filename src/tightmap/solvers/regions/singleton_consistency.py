@@ -35,6 +35,7 @@ from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.regions.regions import Regions
 from tightmap.solvers.regions.tighten import Pairs, reparametrised_singles
 
+ENTRIES = 1_000_000  # of a triplet: messages of a larger one would take longer than they are worth
 SHRINK = 0.5  # from one d to the next smaller one
 LEVELS = 24  # how many of them, at most
 DEEPEST = 0.02  # of the largest d with a contradiction; smaller ones wait for a later round
@@ -307,7 +308,7 @@ def singleton_clusters(
         for i, used in sorted(found, key=lambda f: len(f[1])):
             if len(added) >= wanted:
                 break
-            if taken[used].any():
+            if taken[used].any() or (cards[i] * cards[pairs.ends[used]].prod(axis=1)).max(initial=0) > ENTRIES:
                 continue
             taken[used] = True
             open_ones[i] = False
