@@ -14,6 +14,18 @@ from tightmap.runtime.pace import LOOK, end_of, late
 ROUNDING = 2.0**-52  # as there
 
 
+@lean
+def _add_neighbour(g, cost, now, label, weight):
+    """Add what a neighbour of this label costs, up to a constant; returns how much label ``now`` got at most."""
+    if g.potts:
+        cost[label] -= weight
+        return abs(weight)
+    before = cost[now]
+    for s in range(g.labels):
+        cost[s] += weight * g.profile[abs(s - label)]
+    return abs(cost[now] - before)
+
+
 @compiled
 def descend_pixels(g, labels, dirty, left):
     """One sweep over the dirty pixels; returns how many changed, and where it is: at the end, or where time was up."""
@@ -48,14 +60,7 @@ def descend_pixels(g, labels, dirty, left):
                 w = g.weight[0]
                 for e in range(ends):
                     l = labels[p + shift[e]]
-                    if g.potts:
-                        size += abs(w)
-                        cost[l] -= w
-                    else:
-                        before = cost[now]
-                        for s in range(S):
-                            cost[s] += w * g.profile[abs(s - l)]
-                        size += abs(cost[now] - before)
+                    size += _add_neighbour(g, cost, now, l, w)
             for e in range(0 if inside else ends):
                 k = g.near[e]
                 forward = g.sign[e] > 0
@@ -67,14 +72,7 @@ def descend_pixels(g, labels, dirty, left):
                 degree += 1
                 w = g.weight[(g.first[k] + r0 * (W - abs(dc)) + c0 - max(0, -dc)) * g.listed]
                 l = labels[p + dr * W + dc] if forward else labels[p - dr * W - dc]
-                if g.potts:
-                    size += abs(w)
-                    cost[l] -= w
-                else:
-                    before = cost[now]
-                    for s in range(S):
-                        cost[s] += w * g.profile[abs(s - l)]
-                    size += abs(cost[now] - before)
+                size += _add_neighbour(g, cost, now, l, w)
             best = 0
             for s in range(1, S):
                 if cost[s] < cost[best]:
