@@ -2,9 +2,9 @@
 
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
 
-A small model whose variables can all be eliminated is solved at once (moves/at_once.py).  Otherwise several
-methods share the work: which ones and in which order is in plan.py, how they share a time limit in scheduler.py; here
-they are run.
+A small model whose variables can all be eliminated is solved at once (moves/at_once.py), and so is one of two labels
+whose differences cost (graphcut/binary_cut.py).  Otherwise several methods share the work: which ones and in which
+order is in plan.py, how they share a time limit in scheduler.py; here they are run.
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
@@ -24,6 +24,7 @@ clock.  The run stops as soon as bound and energy meet.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,6 +34,7 @@ from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
@@ -108,6 +110,11 @@ class Auto(Solver):
     summary: ClassVar[str] = "methods chosen by the structure of the model take turns; best labelling, best bound"
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        """Two labels without a frustrated pair: one cut, unless there is too little time for the network."""
+        left = context.remaining()
+        return is_one_cut(graph) and (left == math.inf or Course(len(graph.unary), left).fits("qpbo", left))
+
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
         incumbent = context.incumbent_of(graph)
@@ -119,6 +126,15 @@ class Auto(Solver):
             state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
             state.story.append(f"elimination of all {graph.n} variables at once")
             return state
+        if self.optimal_at_once(graph, context):
+            cut = minimum_by_one_cut(graph)
+            if cut is not None:
+                incumbent.offer(cut[0])
+                incumbent.raise_bound(cut[1])
+                if incumbent.proven():
+                    state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
+                    state.story.append("two labels, differences of which cost: one minimum cut")
+                    return state
         runners: list[Runner] = []
         for phase in plan(graph):
             if phase.method in METHODS:

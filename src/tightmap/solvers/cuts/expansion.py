@@ -33,6 +33,7 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kinds import METRIC
 from tightmap.graph.graph import Graph, IntArray
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import pair_model
@@ -102,6 +103,14 @@ class State:
     bound: tuple[float, float] | None = None  # of the duals, once evaluated (fastpd)
 
 
+@dataclass
+class OneCut:
+    """A model of two labels whose minimum is a single move: all variables may switch from 0 to 1."""
+
+    graph: Graph
+    labels: Labels | None = None
+
+
 @dataclass(frozen=True)
 class Expansion(Solver):
     """Options of alpha-expansion.
@@ -131,7 +140,12 @@ class Expansion(Solver):
         if self.nonmetric not in ("auto", "truncate", "qpbo"):
             raise OptionError(f"{self.name}: nonmetric must be 'auto', 'truncate' or 'qpbo', got {self.nonmetric!r}")
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        return is_one_cut(graph)
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State | OneCut | None:
+        if is_one_cut(graph):
+            return OneCut(graph)
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
         try:
             model = graph.kept(
@@ -153,10 +167,15 @@ class Expansion(Solver):
         order = label_order(graph, name, context)
         return State(graph, context, moves, order, restart=restart)
 
-    def step(self, state: State | None) -> Progress:
+    def step(self, state: State | OneCut | None) -> Progress:
         """Moves until a sweep ends or a tenth of a second is over."""
         if state is None:
             return Progress(iterations=0)
+        if isinstance(state, OneCut):
+            found = minimum_by_one_cut(state.graph, self.largest)
+            assert found is not None  # is_one_cut() said so
+            state.labels = found[0]
+            return Progress(labels=state.labels, done=True)
         if state.labels is not None:
             return self._roof_step(state)
         begin = time.perf_counter()
@@ -240,9 +259,11 @@ class Expansion(Solver):
                 return Progress(labels=state.labels, iterations=0)
         return Progress(labels=state.labels, done=True)
 
-    def finish(self, state: State | None) -> Final:
+    def finish(self, state: State | OneCut | None) -> Final:
         if state is None:
             return Final()
+        if isinstance(state, OneCut):
+            return Final(labels=state.labels, note="two labels, differences of which cost: one cut is the minimum")
         labels = state.labels if state.labels is not None else state.moves.labels
         if state.moves.truncated:  # a truncated move can overlook even the change of one variable
             labels = local_minimum(state.graph, labels, state.context)
