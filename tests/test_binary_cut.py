@@ -122,6 +122,21 @@ def test_sums_of_rounded_coefficients_fit_into_64_bits() -> None:
     assert unit(2.0**39, True, 10**8, 10**8)[1] > 0.0
 
 
+@pytest.mark.parametrize("limit", [None, 60.0])
+def test_auto_says_what_it_did(limit: float | None) -> None:
+    rng = np.random.default_rng(0)
+    model = tm.Model.grid(40, 40, 2)  # too large to eliminate all variables at once
+    model.add_unaries(rng.normal(size=(1600, 2)))
+    model.add_potts(model.edges(), rng.random(len(model.edges())))
+    result = tm.solve(model, time_limit=limit)
+    assert result.status is tm.Status.OPTIMAL and result.iterations == 1
+    assert "one minimum cut" in result.note
+    frustrated = tm.Model.grid(40, 40, 2)
+    frustrated.add_unaries(rng.normal(size=(1600, 2)))
+    frustrated.add_potts(model.edges(), rng.normal(size=len(model.edges())))
+    assert "one minimum cut" not in tm.solve(frustrated, max_iterations=1).note
+
+
 def test_a_run_that_ends_before_the_cut_has_descended() -> None:
     model = binary("image", "potts", False, np.random.default_rng(3))
     graph = model.graph()

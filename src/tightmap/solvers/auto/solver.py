@@ -43,7 +43,7 @@ from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.large import Course
-from tightmap.solvers.auto.plan import LARGE, Phase, plan
+from tightmap.solvers.auto.plan import LARGE, ONE_CUT, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
@@ -113,7 +113,7 @@ class Auto(Solver):
     def optimal_at_once(self, graph: Graph, context: Context) -> bool:
         """Two labels without a frustrated pair: one cut, unless there is too little time for the network."""
         left = context.remaining()
-        return is_one_cut(graph) and (left == math.inf or Course(len(graph.unary), left).fits("qpbo", left))
+        return is_one_cut(graph) and (left == math.inf or Course(len(graph.unary), left).fits(ONE_CUT, left))
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
