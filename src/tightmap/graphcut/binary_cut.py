@@ -30,6 +30,7 @@ from tightmap.graphcut.flow import Flow
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.graphcut.qpbo import GRID_FILL, MOST_STEPS, unit
 from tightmap.runtime.compiled import lean
+from tightmap.runtime.memory import require
 
 LARGEST, WHOLE, SUM, REST, SIZE = 0, 1, 2, 3, 4  # what is known of all coefficients before any is rounded
 STEP = 2.0  # where costs are whole numbers, coefficients are multiples of its reciprocal
@@ -165,6 +166,11 @@ def _taken(term):
     return total
 
 
+def network_bytes(graph: Graph) -> float:
+    """What the network and its search trees take, about, with lists of neighbours where these may be needed."""
+    return (16.0 if graph.lattice is not None else 44.0) * graph.m + 50.0 * graph.n
+
+
 def is_one_cut(graph: Graph) -> bool:
     """Whether the structure alone says that one cut finds the minimum: two labels, and costs of their differences."""
     return graph.m > 0 and graph.max_labels == 2 and graph.order == 2 and graph.hard == 0.0 and graph.differences
@@ -229,6 +235,7 @@ def minimum_by_one_cut(graph: Graph, largest: bool = False) -> tuple[IntArray, C
     """
     if graph.m == 0 or graph.max_labels != 2 or graph.order != 2:
         return None
+    require(network_bytes(graph), f"the network of {graph.n} variables and {graph.m} pairs")
     known = np.array([0.0, 1.0, 0.0, 0.0, 0.0])
     if graph.lattice is not None:
         made = _of_lattice(graph.lattice, known)

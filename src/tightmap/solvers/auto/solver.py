@@ -34,13 +34,13 @@ from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
-from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes
 from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
-from tightmap.runtime import background, clock
+from tightmap.runtime import background, clock, memory
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.large import Course
 from tightmap.solvers.auto.plan import LARGE, ONE_CUT, Phase, plan
@@ -111,9 +111,12 @@ class Auto(Solver):
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
     def optimal_at_once(self, graph: Graph, context: Context) -> bool:
-        """Two labels without a frustrated pair: one cut, unless there is too little time for the network."""
+        """Two labels whose differences cost: one cut, unless there is too little time or memory for the network."""
         left = context.remaining()
-        return is_one_cut(graph) and (left == math.inf or Course(len(graph.unary), left).fits(ONE_CUT, left))
+        if not is_one_cut(graph) or (left < math.inf and not Course(len(graph.unary), left).fits(ONE_CUT, left)):
+            return False
+        needed = network_bytes(graph)
+        return needed < memory.SMALL or needed < memory.available_bytes()
 
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
