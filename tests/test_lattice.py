@@ -90,6 +90,32 @@ def test_the_same_as_with_a_list_of_edges(kind: str, listed: bool, shape: tuple[
             assert np.array_equal(lattice.fixed, graph.fixed)
 
 
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_steps_in_any_order(neighbours: int) -> None:
+    rng = np.random.default_rng(neighbours)
+    usual = tm.Model.grid(5, 6, 3)
+    edges = usual.edges(neighbours)
+    step = edges[:, 1] - edges[:, 0]
+    for _ in range(4):
+        order = np.concatenate([np.flatnonzero(step == s) for s in rng.permutation(np.unique(step))])
+        weights = rng.random(len(edges))
+        model = tm.Model.grid(5, 6, 3)
+        model.add_unaries(rng.random((30, 3)))
+        model.add_truncated_linear(edges[order], weights, 1.5)
+        lattice, graph = both(model)
+        labels = rng.integers(0, 3, 30)
+        assert energy(lattice, labels) == pytest.approx(energy(graph, labels), rel=1e-13)
+        assert np.array_equal(local_minimum(lattice, labels), local_minimum(graph, labels))
+        one, other = find_stencil(lattice), find_stencil(graph)
+        assert one is not None and other is not None and np.array_equal(one.weights, other.weights)
+        assert not {"arrays"} & set(lattice.__dict__)
+    twice = tm.Model.grid(5, 6, 3)
+    twice.add_unaries(rng.random((30, 3)))
+    rows = edges[step == 1]
+    twice.add_potts(np.concatenate([rows, rows, edges])[: len(edges)], 1.0)
+    assert lattice_graph(twice, least=0) is None
+
+
 def test_what_is_not_such_an_image() -> None:
     def made() -> tm.Model:
         return image("potts", (5, 6), 3, 4, True, 0)

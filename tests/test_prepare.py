@@ -117,6 +117,68 @@ def test_results_are_those_of_fresh_calls(method, shape):
         last = warm
 
 
+def frames_of(rng, model, count, integral):
+    """Unaries of which each differ from those before in a fifth of the variables."""
+    costs = [model.unaries[a:b].copy() for a, b in zip(model.offset, model.offset[1:], strict=False)]
+    for _ in range(count):
+        for c in costs:
+            if rng.random() < 0.2:
+                c[:] = rng.integers(-9, 10, len(c)) if integral else rng.normal(size=len(c))
+        yield [c.copy() for c in costs]
+
+
+@pytest.mark.parametrize("integral", [False, True])
+@pytest.mark.parametrize("kind", ["potts", "linear", "ragged", "nonmetric"])
+def test_flow_that_is_kept_from_frame_to_frame_changes_no_result(kind, integral):
+    """Expansion goes on with network and duals where only unaries change, from the labels before or from any others."""
+    rng = np.random.default_rng(len(kind))
+    if kind == "ragged":
+        model = tm.Model(rng.integers(2, 5, 40))
+        edges = np.unique(np.sort([rng.choice(40, 2, replace=False) for _ in range(80)], axis=1), axis=0)
+    else:
+        model = tm.Model.grid(7, 8, 4)
+        edges = model.edges(8)
+    model.add_unaries([rng.integers(-9, 10, c).astype(float) for c in model.cardinalities])
+    weights = rng.integers(1, 6, len(edges)).astype(float)
+    if kind == "linear":
+        model.add_truncated_linear(edges, weights, 2.0)
+    elif kind == "nonmetric":
+        model.add_truncated_quadratic(edges, weights, 5.0)
+    else:
+        model.add_potts(edges, weights)
+    plan = tm.prepare(model, "expansion")
+    last = plan.solve()
+    for number, costs in enumerate(frames_of(rng, model, 8, integral)):
+        fresh = copy.copy(model)
+        fresh.replace_unaries(costs)
+        init = rng.integers(0, model.cardinalities) if number == 5 else last
+        warm = plan.solve(unaries=costs, init=init)
+        assert warm == tm.solve(fresh, "expansion", init=init)
+        shelf = plan.model.graph().__dict__[STRUCTURE]
+        assert ("moves of expansion" in shelf) == (kind != "nonmetric" or "truncated" not in warm.note)
+        last = warm
+    again = plan.solve(warm=False)
+    assert again == tm.solve(fresh, "expansion")
+
+
+def test_kept_flow_does_not_outlast_other_weights_or_units():
+    rng = np.random.default_rng(0)
+    model = grid_model(rng, 7, 8, 3, integral=True)
+    plan = tm.prepare(model, "expansion")
+    plan.solve()
+    plan.solve(unaries=np.round(9 * rng.random((56, 3))))
+    for unaries in (rng.random((56, 3)), 1e6 * rng.random((56, 3)), np.round(9 * rng.random((56, 3)))):
+        before = plan.last
+        warm = plan.solve(unaries=unaries)
+        fresh = copy.copy(model)
+        fresh.replace_unaries(unaries)
+        assert warm == tm.solve(fresh, "expansion", init=before)
+    before, weights = plan.last, model.blocks[0].weights + 1.0
+    warm = plan.solve(weights=weights)
+    fresh.replace_weights(weights)
+    assert warm == tm.solve(fresh, "expansion", init=before)
+
+
 def test_what_follows_from_structure_and_weights_is_shared_between_frames():
     """And only that: other weights share nothing, nor does a model outside of the plan."""
     rng = np.random.default_rng(0)

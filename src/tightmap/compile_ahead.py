@@ -28,6 +28,7 @@ from tightmap.runtime.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
 VARIANTS: dict[str, list[dict[str, Any]]] = {"trws": [{"precision": "single"}]}  # what large models get by default
+ONE_CUT = ("auto", "qpbo", "expansion")  # methods that solve models of two labels by one cut
 BOOT = (
     "import json, sys\n"
     "path, *work = json.loads(sys.argv.pop())\n"
@@ -92,6 +93,8 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
             except ModelError:  # not for this method
                 continue
     _without_edges()
+    if method in ONE_CUT:
+        _one_cut()
     return clock.compiling_seconds() - before
 
 
@@ -106,6 +109,22 @@ def _without_edges() -> None:
     labels = local_minimum(graph, unary_argmin(graph))
     energy(graph, labels)
     labelling_size(graph, labels)
+
+
+def _one_cut() -> None:
+    """Two labels: images with and without a list of edges, and other graphs."""
+    from tightmap.canonical.build import lattice_graph
+    from tightmap.graphcut.binary_cut import minimum_by_one_cut
+
+    model = Model.grid(4, 4, 2)
+    model.add_unaries(np.random.default_rng(0).random((16, 2)))
+    model.add_potts(model.edges(), 0.5)
+    lattice = lattice_graph(model, least=0)
+    assert lattice is not None
+    star = Model([2] * 16)
+    star.add_potts([[0, i] for i in range(1, 16)])
+    for graph in (lattice, model.graph(), star.graph()):
+        minimum_by_one_cut(graph)
 
 
 def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:

@@ -284,13 +284,17 @@ class _Run:
         status: Status | None = None
         state: Any = None
         with parallel.using(context.threads), interrupt_flag() as interrupted:
-            if not self.at_once:
+            # kernels may still be compiled when a limit on everything ends the run: then there is a good answer before
+            prompt = context.wall == math.inf and solver.optimal_at_once(graph, context)
+            if not self.at_once and not prompt:
                 self._first_labelling(first)
-            del first  # a labelling of a large model is not kept for nothing
             status = self._limit(interrupted)
             if status is None:
                 state = solver.start(graph, init, context)
                 status = self._limit(interrupted)
+            if not self.at_once and prompt and status is not None and not incumbent.proven():
+                self._first_labelling(first)
+            del first  # a labelling of a large model is not kept for nothing
             while status is None:
                 progress = solver.step(state)
                 stop = self._absorb(progress)

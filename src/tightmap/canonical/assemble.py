@@ -308,20 +308,32 @@ def _factor_order(pieces: list[Piece]) -> IntArray | None:
 
 def _scopes(pieces: list[Piece], order: IntArray | None) -> tuple[IntArray, npt.NDArray[np.int32]]:
     """Pieces are sorted by arity, and the order keeps arities apart: permute within each arity."""
-    starts, parts = [np.zeros(1, dtype=np.int64)], []
+    starts: list[IntArray] = []
+    parts: list[npt.NDArray[np.int32]] = []
     begin, end = 0, 0
     for k in sorted({p.arity for p in pieces}):
         same = [p.scopes.astype(np.int32) for p in pieces if p.arity == k]
         rows = same[0] if len(same) == 1 else np.concatenate(same)
         if order is not None:
-            rows = rows[order[begin : begin + len(rows)] - begin if begin else order[: len(rows)]]
+            rows = _rows_in_order(rows, order[begin : begin + len(rows)] - begin if begin else order[: len(rows)])
         parts.append(rows.reshape(-1))
-        starts.append(np.arange(end + k, end + k * len(rows) + 1, k))
+        starts.append(np.arange(end + k, end + k * len(rows) + 1, k) if begin else np.arange(0, k * len(rows) + 1, k))
         begin += len(rows)
         end += k * len(rows)
     if not parts:
-        return starts[0], np.zeros(0, dtype=np.int32)
-    return np.concatenate(starts), parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    return _whole(starts), _whole(parts)
+
+
+def _whole(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _rows_in_order(rows: npt.NDArray[np.int32], order: IntArray) -> npt.NDArray[np.int32]:
+    """rows[order]; pairs are taken as one number each, which is twice as fast."""
+    if rows.shape[1] != 2:
+        return rows[order]
+    return np.ascontiguousarray(rows).view(np.int64)[:, 0][order].view(np.int32).reshape(-1, 2)
 
 
 @lean

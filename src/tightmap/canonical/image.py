@@ -1,7 +1,8 @@
 """Images: models that are canonical as they are, so that their Graph needs no list of edges (graph/lattice.py).
 
-One block of Potts or truncated differences, with one limit, on the edges of ``Model.edges`` in their order, no weight
-of zero, no variable fixed, finite costs.  The form of everything else is assembled (build.py).
+One block of Potts or truncated differences, with one limit, on the edges of ``Model.edges``, step by step as there but
+with the steps in any order, no weight of zero, no variable fixed, finite costs.  The form of everything else is
+assembled (build.py).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -32,31 +33,39 @@ NARROWEST = 3  # on narrower grids two steps may lead to the same neighbour
 
 
 @lean
-def _listed(scopes, height, width, down, right):
-    """Whether the scopes are the edges of these steps, one step after the other, each in raster order."""
-    e = 0
-    for k in range(len(down)):
-        dr, dc = down[k], right[k]
-        for r in range(height - dr):
-            for c in range(max(0, -dc), width - max(0, dc)):
-                p = r * width + c
-                if scopes[e, 0] != p or scopes[e, 1] != p + dr * width + dc:
-                    return False
-                e += 1
-    return e == len(scopes)
+def _listed(scopes, begin, height, width, dr, dc):
+    """Whether the scopes from ``begin`` on are the edges of this step, in raster order; where they end, or -1."""
+    e = begin
+    for r in range(height - dr):
+        for c in range(max(0, -dc), width - max(0, dc)):
+            p = r * width + c
+            if e >= len(scopes) or scopes[e, 0] != p or scopes[e, 1] != p + dr * width + dc:
+                return -1
+            e += 1
+    return e
 
 
 def _steps(model: Model, block: Block) -> list[tuple[int, int]] | None:
-    """The steps of a block on the edges of a grid, None where it has others."""
+    """The steps of a block on all edges of a grid, one step after the other in any order; None where it has others."""
     from tightmap.model.model import grid_steps
 
     assert model.grid_shape is not None
     height, width = model.grid_shape
     for reach in (1, 2):
-        steps = [(int(dr), int(dc)) for dr, dc in grid_steps(2, reach)]
-        if len(block) == sum((height - dr) * (width - abs(dc)) for dr, dc in steps):
-            down, right = (np.array(side, dtype=np.int64) for side in zip(*steps, strict=True))
-            return steps if _listed(block.scopes, height, width, down, right) else None
+        left = [(int(dr), int(dc)) for dr, dc in grid_steps(2, reach)]
+        if len(block) != sum((height - dr) * (width - abs(dc)) for dr, dc in left):
+            continue
+        found: list[tuple[int, int]] = []
+        begin = 0
+        while left:
+            distance = int(block.scopes[begin, 1] - block.scopes[begin, 0])
+            step = next((s for s in left if s[0] * width + s[1] == distance), None)
+            begin = -1 if step is None else int(_listed(block.scopes, begin, height, width, *step))
+            if step is None or begin < 0:
+                return None
+            left.remove(step)
+            found.append(step)
+        return found
     return None
 
 

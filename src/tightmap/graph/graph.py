@@ -175,6 +175,22 @@ class Graph:
         found: T = shelf[what]
         return found
 
+    def take(self, what: str) -> Any:
+        """What the run before has left in the plan of this graph for the next one, which may change it; or None."""
+        shelf = self.__dict__.get(STRUCTURE)
+        return None if shelf is None else shelf.pop(what, None)
+
+    def leave(self, what: str, value: Any) -> None:
+        """Leave something for the next run with the same structure and weights, where there is a plan."""
+        shelf = self.__dict__.get(STRUCTURE)
+        if shelf is not None:
+            shelf[what] = value
+
+    @property
+    def planned(self) -> bool:
+        """Whether graphs with the same structure and weights, and other unaries, are likely to follow."""
+        return self.__dict__.get(STRUCTURE) is not None
+
     @property
     def n(self) -> int:
         return len(self.arrays.cards) if self.lattice is None else self.lattice.n

@@ -2,8 +2,8 @@
 
     E(x) = sum_p unary_p(x_p) + sum over steps k and pixels p of  w_k(p) profile(|x_p - x_{p + step k}|)
 
-where p + step k is inside of the image.  Weights are one number, or one for every edge, in the order of
-``Model.edges``: step by step, and for each of them the first ends in raster order,
+where p + step k is inside of the image.  Weights are one number, or one for every edge, step by step (in the order in
+which the user listed the steps), and for each of them the first ends in raster order,
 
     edge (r, c) -> (r + dr, c + dc)   is number   first_k + r (W - |dc|) + c - max(0, -dc).
 

@@ -6,7 +6,7 @@ variable by variable, and a move gathers and scatters its label.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,25 @@ import numpy.typing as npt
 from tightmap.energy.energies import message_offsets
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.maxflow import TIME, Trees, new_trees
-from tightmap.graphcut.moves import CLOCK, TRUNCATED, Move, expand, gather, initial_duals, move, proves, scatter
+from tightmap.graphcut.moves import (
+    CLOCK,
+    TRUNCATED,
+    Move,
+    change_heights,
+    expand,
+    fill_heights,
+    gather,
+    initial_duals,
+    move,
+    proves,
+    relabel,
+    scatter,
+)
 from tightmap.graphcut.network import Grid
-from tightmap.graphcut.pairwise import PairModel
+from tightmap.graphcut.pairwise import PairModel, other_unaries
 from tightmap.runtime.memory import require
+
+DRIFT = 8.0  # times the largest sum of costs around a variable, that heights may become before duals begin anew
 
 
 def _spans(model: PairModel) -> npt.NDArray[np.int64]:
@@ -76,20 +91,13 @@ class Expansion:
         dtype = model.unary.dtype
         nodes, edges = model.nodes, len(model.edges.kind)
         self.truncated_before = self.truncated
-        x = np.full(nodes, -1, np.int32)
-        x[model.node] = labels
+        x = self._of_nodes(labels)
         if model.settled is not None:
             x = np.where(model.settled >= 0, model.settled, x)
         if self.y is None:
-            if self.uniform:
-                planes = np.zeros((self.count, nodes), dtype)
-                planes[:, model.node] = model.unary.reshape(-1, self.count).T
-                self.h0 = planes.ravel()
-            else:
-                self.h0 = model.unary  # dead nodes have no labels, so the layout is the same
+            self.h = np.zeros(self.count * nodes if self.uniform else len(model.unary), dtype)
             require(float(self.y_size) * dtype.itemsize, f"the kept flow of {edges} pairs of neighbours")
             self.y = np.zeros(self.y_size, dtype)
-            self.h = self.h0.copy()
             parts = {name: np.zeros(edges, dtype) for name in ("yc", "yu", "yv")}
             parts |= {name: np.zeros(nodes, dtype) for name in ("hx", "hc")}
             parts |= {name: np.zeros(nodes, np.int32) for name in ("touched", "order", "changed")}
@@ -97,16 +105,52 @@ class Expansion:
         else:  # memory that is in use already: fresh pages would cost as much as a move
             assert self.move_data is not None
             self.y[:] = 0
-            self.h[:] = self.h0
             for part in (self.move_data.yu, self.move_data.yv, self.move_data.touched, self.move_data.changed):
                 part[:] = 0
             self.move_data.x[:] = x
             self.move_data.state[:] = 0
+        if self.uniform:
+            fill_heights(model.unary, model.node, self.count, nodes, self.h)
+        else:
+            self.h[:] = model.unary  # dead nodes have no labels, so the layout is the same
         initial_duals(
             self.move_data, model.net, self.y, self.first, self.edge_step, self.h, self.start, self.label_step
         )
         self.move_data.hx[model.node] = self.h[self.start[model.node] + self.label_step * x[model.node]]
         self.tried[:] = -1
+
+    def forget_unaries(self) -> None:
+        """They are part of the heights by now: there will be no other start, and on large models they take room."""
+        self.model = replace(self.model, unary=self.model.unary[:0].copy())
+
+    def _of_nodes(self, labels: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        x = np.full(self.model.nodes, -1, np.int32)
+        x[self.model.node] = labels
+        return x
+
+    def renew(self, graph: Graph) -> bool:
+        """Take in the unaries of a graph that differs in nothing else; False where that takes a model made anew.
+
+        Duals remain what they are, whatever the unaries: the invariant is about pairs.  The flow of the moves so far is
+        kept, and the next ones have to push only what the change makes room for.
+        """
+        after = other_unaries(self.model, graph)
+        if after is None or self.y is None or self.model.settled is not None:
+            return False
+        model, offset = self.model, graph.arrays.offset
+        most = float(change_heights(model.unary, after, offset, model.node, self.start, self.label_step, self.h))
+        self.model = replace(model, unary=after)
+        # what all labels of an edge have in common may drift from frame to frame: no sum is to leave the exact numbers
+        limit = DRIFT * (model.around / model.scale + float(np.abs(after).max(initial=0)))
+        return most <= limit
+
+    def go_on(self, labels: npt.NDArray[np.integer]) -> None:
+        """From these labels with the duals that are there; all labels are to be tried again."""
+        s = self.move_data
+        assert s is not None and self.y is not None
+        args = self.y, self.first, self.edge_step, self.h, self.start, self.label_step
+        relabel(s, self.model.net, *args, self._of_nodes(labels))
+        self.truncated_before, self.paths = -int(s.state[TRUNCATED]), 0
 
     def move(self, c: int) -> int:
         """Best expansion of label c; returns how many variables took it."""

@@ -55,6 +55,7 @@ class Move(NamedTuple):
 
 LABEL, NUMBER, TOUCHED, TRUNCATED, CLOCK = 0, 1, 2, 3, 4
 EXPAND = 32  # factors whose messages are written together
+PART = 256  # variables whose heights are written together
 
 
 def _is_move(lazy):
@@ -359,6 +360,68 @@ def initial_duals(s, net, y, first, step, h, start, label_step):
             h[start[v] + label_step * b] += s.yv[e]
             if s.cards[u] > b:
                 h[start[u] + label_step * b] -= s.yv[e]
+
+
+@lean
+def fill_heights(unary, node, count, nodes, h):
+    """Unary costs, variable by variable, as heights label by label; some variables at a time stay in the cache."""
+    n = len(node)
+    for begin in range(0, n, PART):
+        end = min(n, begin + PART)
+        for a in range(count):
+            for i in range(begin, end):
+                h[a * nodes + node[i]] = unary[i * count + a]
+
+
+@lean
+def change_heights(before, after, offset, node, start, label_step, h):
+    """Put other unary costs in the place of those that the heights were made from; returns the largest height."""
+    most = h[0] - h[0]
+    for i in range(len(node)):
+        at = start[node[i]]
+        for a in range(offset[i + 1] - offset[i]):
+            change = after[offset[i] + a] - before[offset[i] + a]
+            if change != 0:
+                h[at + label_step * a] += change
+            most = max(most, abs(h[at + label_step * a]))
+    return most
+
+
+@lean
+def relabel(s, net, y, first, step, h, start, label_step, wanted):
+    """Give variables other labels, as a move would: duals of the new labels make up for it, so the invariant holds."""
+    m = s.edges
+    kind, weight, base, stride, tables, magic = m.kind, m.weight, m.base, m.stride, m.tables, m.magic
+    s.state[CLOCK] += 1
+    for p in range(len(s.x)):
+        a = np.int64(wanted[p])
+        if s.cards[p] == 0 or s.x[p] == a:
+            continue
+        for k in range(degree(net, p)):
+            q = head(net, p, k)
+            if s.cards[q] == 0:
+                continue
+            e = edge(net, p, k)
+            u = min(p, q)
+            v = max(p, q)
+            at = first[e] + step * a
+            if p == u:
+                s.yu[e] = pair(kind, weight, base, stride, tables, magic, e, a, s.x[v]) - s.yv[e]
+                shift = s.yu[e] - y[at]
+            else:
+                s.yv[e] = pair(kind, weight, base, stride, tables, magic, e, s.x[u], a) - s.yu[e]
+                shift = -s.yv[e] - y[at]
+            if shift != 0:
+                y[at] += shift
+                if s.cards[u] > a:
+                    h[start[u] + label_step * a] += shift
+                if s.cards[v] > a:
+                    h[start[v] + label_step * a] -= shift
+        s.x[p] = a
+        s.changed[p] = s.state[CLOCK]
+    for p in range(len(s.x)):
+        if s.cards[p] > 0:
+            s.hx[p] = h[start[p] + label_step * np.int64(s.x[p])]
 
 
 @lean

@@ -60,6 +60,7 @@ class PairModel:
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray[Any]  # flat as graph.arrays.unary, with the diagonals, in the cost type
     scale: float  # energy = scale * cost
+    around: float = 0.0  # largest sum of the costs of the edges of one variable, in the units of the graph
     settled: npt.NDArray[np.int32] | None = None  # (nodes,) label where no cut is needed, or -1; settled_variables.py
 
     @property
@@ -159,15 +160,59 @@ def _largest_around(scope, kind, weight, base, tables, dense, around):
     return largest
 
 
-def _local_sum(
-    g: Arrays, kind: npt.NDArray[Any], base: npt.NDArray[Any], tables: npt.NDArray[Any], unary: npt.NDArray[Any]
-) -> float:
-    """Largest sum of magnitudes of costs around one variable."""
-    top = float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
+def _sum_around(g: Arrays, kind: npt.NDArray[Any], base: npt.NDArray[Any], tables: npt.NDArray[Any]) -> float:
+    """Largest sum of magnitudes of the costs of the edges of one variable."""
     if len(kind) == 0:
-        return top
+        return 0.0
     dense = float(max(tables.max(), -tables.min())) if (kind == DENSE).any() else 0.0  # no copy of all tables
-    return top + float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
+    return float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
+
+
+def _largest(unary: npt.NDArray[np.float64]) -> float:
+    return float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
+
+
+@lean
+def _whole_costs(unary, scale, out):
+    """unary / scale in 32 bits; False where that is not whole."""
+    for i in range(len(unary)):
+        v = unary[i] / scale
+        w = np.rint(v)
+        if w != v:
+            return False
+        out[i] = np.int32(w)
+    return True
+
+
+def _magic(local: float) -> npt.NDArray[np.float64]:
+    """``Edges.magic`` of costs that add up to so much around a variable."""
+    step = 2.0 ** (np.ceil(np.log2(max(local, 1e-300))) - FLOAT_BITS)
+    return np.array([1.5 * 2.0**52 * step, 8.0 * step])
+
+
+def _on_grid(costs: npt.NDArray[np.float64], magic: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Costs rounded to exact numbers (a new array)."""
+    rounded = costs + magic[0]
+    rounded -= magic[0]
+    return rounded
+
+
+def other_unaries(model: PairModel, graph: Graph) -> npt.NDArray[Any] | None:
+    """``PairModel.unary`` of a graph that differs from that of the model in its unaries alone.
+
+    None where the model of that graph would count in other units.
+    """
+    unary = graph.arrays.unary
+    if len(model.diagonals):
+        return None
+    local = _largest(unary) + model.around
+    if model.unary.dtype == np.int32:
+        out = np.empty(len(unary), np.int32)
+        same = graph.quantum == model.scale and local / model.scale < INT32_LIMIT
+        return out if same and _whole_costs(unary, model.scale, out) else None
+    whole = local < INT32_LIMIT * (graph.quantum or 1.0) and graph.quantum > 0.0
+    magic = model.edges.magic
+    return None if whole or not np.array_equal(magic, _magic(local)) else _on_grid(unary, magic)
 
 
 @lean
@@ -195,24 +240,25 @@ def pair_model(graph: Graph, integers: bool = True, context: Context | None = No
     check_time(context)
     layout = _grid_layout(graph)
     used_tables = tables if len(kind) else np.zeros(1)
-    local = _local_sum(g, kind, base, tables, unary)
+    around = _sum_around(g, kind, base, tables)
+    local = _largest(unary) + around
 
     check_time(context)
     scale = graph.quantum if graph.quantum > 0.0 else 1.0
-    weight, costs = g.weight / scale, unary / scale
-    small = local / scale < INT32_LIMIT
-    exact = small and _integral(weight) and _integral(costs) and _integral(used_tables)
-    if exact and integers and layout is not None:
+    weight = g.weight / scale
+    costs: npt.NDArray[Any] | None = None
+    if local / scale < INT32_LIMIT and integers and layout is not None and _integral(weight) and _integral(used_tables):
+        costs = np.empty(len(unary), np.int32)
+        costs = costs if _whole_costs(unary, scale, costs) else None
+    if costs is not None:
         dtype: type = np.int32
-        magic = np.zeros(2, np.int32)
+        magic: npt.NDArray[Any] = np.zeros(2, np.int32)
     else:
         scale = 1.0
         dtype = np.float64
-        weight, costs = g.weight, unary
-        step = 2.0 ** (np.ceil(np.log2(max(local, 1e-300))) - FLOAT_BITS)
-        magic = np.array([1.5 * 2.0**52 * step, 8.0 * step])
-        costs = (costs + magic[0]) - magic[0]
-        weight = np.where(kind == DENSE, weight, (weight + magic[0]) - magic[0])
+        magic = _magic(local)
+        costs = _on_grid(unary, magic)
+        weight = np.where(kind == DENSE, g.weight, _on_grid(g.weight, magic))
 
     if layout is not None:
         net: Csr | Grid
@@ -235,4 +281,4 @@ def pair_model(graph: Graph, integers: bool = True, context: Context | None = No
         magic=magic,
     )
     _by_number(number, g.scope, g.cards, kind, weight, base, edges.kind, edges.weight, edges.base, edges.stride)
-    return PairModel(edges, net, node, cards, cards, number, diagonal_of, diagonals, costs.astype(dtype), scale)
+    return PairModel(edges, net, node, cards, cards, number, diagonal_of, diagonals, costs, scale, around)

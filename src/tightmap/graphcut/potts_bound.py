@@ -64,7 +64,7 @@ def _variables(unary, adj_start, h, before, start, step, labels, scale, shares, 
             for i in range(count):
                 at = start[begin + i] + step * a
                 own = unary[(begin + i) * labels + a]
-                gain = scale * (h[at] - before[at])
+                gain = scale * (h[at] - before[(begin + i) * labels + a])
                 most[i] = max(most[i], abs(own))
                 for j in range(len(shares)):
                     best[j, i] = min(best[j, i], own + shares[j] * gain)
@@ -98,7 +98,7 @@ def potts_bounds(graph: Graph, moves: Expansion, shares: list[float]) -> list[fl
     )  # fmt: skip
     low_v, error_v = blocks(graph.n)
     _variables(
-        g.unary, g.adj_start, moves.h, moves.h0, moves.start[model.node], moves.label_step, moves.count,
+        g.unary, g.adj_start, moves.h, model.unary, moves.start[model.node], moves.label_step, moves.count,
         scale, multiples, low_v, error_v, reach,
     )  # fmt: skip
     out: list[float] = []

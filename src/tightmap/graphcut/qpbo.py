@@ -27,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
 
 BITS = 40  # largest coefficient after rounding; the other bits of int64 are for sums
+ROOM = 60  # bits for the sum of all coefficients, twice where two nodes stand for a variable
 UNKNOWN = -1
 MOST_STEPS = 13  # distances between the ends of pairs on a grid: as many as 26 neighbours have
 GRID_FILL = 0.5  # part of the arcs of such a grid that must be there
@@ -178,19 +179,24 @@ def _fill(first, second, weight, scale, steps, margin, degree, cap, term):
     """Arcs of the products, and what they add to the terminals; see ``SubmodularCut``."""
     for e in range(len(first)):
         i, j = np.int64(first[e]), np.int64(second[e])
-        q = np.int64(np.rint(weight[e] * scale))
-        term[margin + j] -= q
-        step = i - j
+        q = -np.int64(np.rint(weight[e] * scale))
+        half = q >> 1
+        term[margin + i] += half
+        term[margin + j] += q - half
+        step = j - i
         k = 0
         while steps[k] != step and steps[k] != -step:
             k += 1
-        cap[(margin + j) * degree + 2 * k + (steps[k] != step)] -= q
+        slot = 2 * k + (steps[k] != step)
+        cap[(margin + i) * degree + slot] += half
+        cap[(margin + j) * degree + (slot ^ 1)] += q - half
 
 
 class SubmodularCut(_BooleanFunction):
     """The minimum of a function none of whose products has a positive weight, by one cut on n nodes.
 
-        q b_i b_j = q b_j + |q| (1 - b_i) b_j   for q < 0: an arc from j to i; b is 1 on the side of the source
+        q b_i b_j = |q| / 2 (b_i (1 - b_j) + (1 - b_i) b_j - b_i - b_j)   for q < 0: arcs between i and j, both ways;
+        b is 1 on the side of the source
 
     Where the pairs have few distinct distances, as on grids of any dimension, the network needs no list of arcs.
     """
@@ -202,9 +208,11 @@ class SubmodularCut(_BooleanFunction):
         steps = steps[: max(count, 0)]
         self.margin = int(steps.max(initial=0)) if count > 0 and len(first) > GRID_FILL * n * count else 0
         if self.margin == 0:
-            a, q = self._whole(linear), self._whole(weight)
-            np.add.at(a, second, q)
-            self.flow = MaxFlow(n, second, first, -q, None, np.maximum(-a, 0), np.maximum(a, 0))
+            a, q = self._whole(linear), -self._whole(weight)
+            half = q >> 1
+            np.subtract.at(a, first, half)
+            np.subtract.at(a, second, q - half)
+            self.flow = MaxFlow(n, first, second, half, q - half, np.maximum(-a, 0), np.maximum(a, 0))
         else:
             degree, total = 2 * count, n + 2 * self.margin
             cap, term = np.zeros(total * degree, np.int64), np.zeros(total, np.int64)
@@ -223,13 +231,24 @@ class SubmodularCut(_BooleanFunction):
 
 
 def _unit(linear: Floats, weight: Floats) -> tuple[float, float]:
-    """The factor that makes coefficients whole, and how much rounding can change a value of the function."""
-    largest = max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0))
-    integral = largest < 2.0**BITS and (linear == np.rint(linear)).all() and (weight == np.rint(weight)).all()
-    if integral or largest == 0.0:
-        return 1.0, 0.0
-    scale = 2.0 ** min(BITS - int(np.ceil(np.log2(largest))), 1000)  # subnormal numbers become zero
-    return scale, (len(linear) + len(weight)) * 0.5 / scale
+    """``unit`` of these coefficients."""
+    largest = float(max(np.abs(linear).max(initial=0.0), np.abs(weight).max(initial=0.0)))
+    whole = bool((linear == np.rint(linear)).all() and (weight == np.rint(weight)).all())
+    return unit(largest, whole, len(linear), len(weight))
+
+
+def unit(largest: float, whole: bool, variables: int, pairs: int, step: float = 1.0) -> tuple[float, float]:
+    """The factor that makes coefficients whole, and how much rounding can change a value of the function.
+
+    largest  of the sizes of all coefficients
+    whole    whether all are multiples of 1 / step
+    """
+    count = variables + pairs
+    bits = min(BITS, ROOM - count.bit_length())
+    if largest == 0.0 or (whole and largest * step < 2.0**bits):
+        return step, 0.0
+    scale = 2.0 ** min(bits - int(np.ceil(np.log2(largest))), 1000)  # subnormal numbers become zero
+    return scale, count * 0.5 / scale
 
 
 def best_choice(linear: Floats, first: Integers, second: Integers, weight: Floats) -> npt.NDArray[np.int8]:

@@ -13,12 +13,14 @@ nothing they can reach is lost, only work.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tightmap.factors.pairs import DENSE, LINEAR, POTTS, QUADRATIC
 from tightmap.graphcut.network import degree, edge, head
-from tightmap.graphcut.pairwise import PairModel, pair
+from tightmap.graphcut.pairwise import Edges, PairModel, pair
 from tightmap.runtime.compiled import lean
 
 
@@ -115,6 +117,25 @@ WORTHWHILE = 0.1  # share of settled variables below which nothing is gained
 
 def without_settled_variables(model: PairModel) -> PairModel:
     """The model with settled variables as dead nodes, or itself when there are few of them."""
+    found = _found(model)
+    if found is None:
+        return model
+    edges, unary, settled = found
+    cards = np.where(settled >= 0, np.int32(0), model.cards)
+    return replace(model, edges=edges, cards=cards, unary=unary, settled=settled)
+
+
+def with_settled_labels(model: PairModel, labels: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    """The labelling where moves on the model without its settled variables would begin."""
+    found = _found(model)
+    if found is None:
+        return labels
+    settled = found[2][model.node]
+    return np.where(settled >= 0, settled, labels)
+
+
+def _found(model: PairModel) -> tuple[Edges, npt.NDArray[Any], npt.NDArray[np.int32]] | None:
+    """Edges and unaries when the settled variables have been taken out, and their labels; None where they are few."""
     nodes = model.nodes
     weight, unary = model.edges.weight.copy(), model.unary.copy()
     edges = model.edges._replace(weight=weight)
@@ -122,7 +143,4 @@ def without_settled_variables(model: PairModel) -> PairModel:
     start = np.cumsum(model.cards, dtype=np.int64) - model.cards
     queue, queued = np.empty(nodes, np.int32), np.zeros(nodes, np.uint8)
     found = _settle(model.net, model.cards, edges, start, unary, settled, queue, queued)
-    if found < WORTHWHILE * len(model.node):
-        return model
-    cards = np.where(settled >= 0, np.int32(0), model.cards)
-    return replace(model, edges=edges, cards=cards, unary=unary, settled=settled)
+    return None if found < WORTHWHILE * len(model.node) else (edges, unary, settled)

@@ -80,6 +80,13 @@ class Solver(ABC):
         """Raise ModelError, naming the first offending factor, when the method cannot handle the model."""
         self.capabilities.check(self.name, graph)
 
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        """Whether the first step ends with the optimum, about as soon as coordinate descent ends with a labelling.
+
+        Then the driver does not descend first.
+        """
+        return False
+
     @abstractmethod
     def start(self, graph: Graph, init: Init, context: Context) -> Any:
         """Allocate and initialise the state of one run."""

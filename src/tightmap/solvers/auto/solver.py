@@ -2,9 +2,9 @@
 
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
 
-A small model whose variables can all be eliminated is solved at once (moves/at_once.py).  Otherwise several
-methods share the work: which ones and in which order is in plan.py, how they share a time limit in scheduler.py; here
-they are run.
+A small model whose variables can all be eliminated is solved at once (moves/at_once.py), and so is one of two labels
+whose differences cost (graphcut/binary_cut.py).  Otherwise several methods share the work: which ones and in which
+order is in plan.py, how they share a time limit in scheduler.py; here they are run.
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
@@ -24,6 +24,7 @@ clock.  The run stops as soon as bound and energy meet.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,15 +34,16 @@ from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes
 from tightmap.moves.at_once import minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
-from tightmap.runtime import background, clock
+from tightmap.runtime import background, clock, memory
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.solvers.auto.large import Course
-from tightmap.solvers.auto.plan import LARGE, Phase, plan
+from tightmap.solvers.auto.plan import LARGE, ONE_CUT, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
@@ -108,6 +110,14 @@ class Auto(Solver):
     summary: ClassVar[str] = "methods chosen by the structure of the model take turns; best labelling, best bound"
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        """Two labels whose differences cost: one cut, unless there is too little time or memory for the network."""
+        left = context.remaining()
+        if not is_one_cut(graph) or (left < math.inf and not Course(len(graph.unary), left).fits(ONE_CUT, left)):
+            return False
+        needed = network_bytes(graph)
+        return needed < memory.SMALL or needed < memory.available_bytes()
+
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         limit = context.remaining()
         incumbent = context.incumbent_of(graph)
@@ -119,6 +129,15 @@ class Auto(Solver):
             state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
             state.story.append(f"elimination of all {graph.n} variables at once")
             return state
+        if self.optimal_at_once(graph, context):
+            cut = minimum_by_one_cut(graph)
+            if cut is not None:
+                incumbent.offer(cut[0])
+                incumbent.raise_bound(cut[1])
+                if incumbent.proven():
+                    state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
+                    state.story.append("two labels, differences of which cost: one minimum cut")
+                    return state
         runners: list[Runner] = []
         for phase in plan(graph):
             if phase.method in METHODS:

@@ -33,10 +33,11 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kinds import METRIC
 from tightmap.graph.graph import Graph, IntArray
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import pair_model
-from tightmap.graphcut.settled_variables import without_settled_variables
+from tightmap.graphcut.settled_variables import with_settled_labels, without_settled_variables
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
@@ -51,6 +52,7 @@ QPBO_WORK = 2_000_000  # nonmetric="auto" continues with roof duality up to this
 RESTART_SIZE = 200_000  # by default, only models with at most so many labels in all get a second start,
 _METRIC = np.zeros(256, dtype=bool)  # by kind
 _METRIC[list(METRIC)] = True
+MOVES = "moves of expansion"  # what a run leaves for the next one of a plan
 EASY = 8  # and only when the first one needed fewer than one augmenting path for every EASY variables
 
 
@@ -100,6 +102,15 @@ class State:
     first: Labels | None = None  # where the first start ended
     first_cost: float = 0.0
     bound: tuple[float, float] | None = None  # of the duals, once evaluated (fastpd)
+    planned: bool = False  # network and duals are left for the next run of a plan
+
+
+@dataclass
+class OneCut:
+    """A model of two labels whose minimum is a single move: all variables may switch from 0 to 1."""
+
+    graph: Graph
+    labels: Labels | None = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +142,15 @@ class Expansion(Solver):
         if self.nonmetric not in ("auto", "truncate", "qpbo"):
             raise OptionError(f"{self.name}: nonmetric must be 'auto', 'truncate' or 'qpbo', got {self.nonmetric!r}")
 
-    def start(self, graph: Graph, init: Init, context: Context) -> State | None:
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        return is_one_cut(graph)
+
+    def start(self, graph: Graph, init: Init, context: Context) -> State | OneCut | None:
+        if is_one_cut(graph):
+            return OneCut(graph)
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
+        if graph.planned and init.labels is not None:
+            return self._next_of_plan(graph, init.labels, context)
         try:
             model = graph.kept(
                 "without settled variables", lambda: without_settled_variables(pair_model(graph, context=context))
@@ -149,14 +167,39 @@ class Expansion(Solver):
             moves.begin(unary_argmin(graph))
         else:
             moves.begin(first_labels(graph, init, context))
+        if not twice:
+            moves.forget_unaries()
         name = self.order if self.order != "auto" else "ascending" if twice else "descending"
         order = label_order(graph, name, context)
         return State(graph, context, moves, order, restart=restart)
 
-    def step(self, state: State | None) -> Progress:
+    def _next_of_plan(self, graph: Graph, labels: Labels, context: Context) -> State | None:
+        """As ``start`` from given labels, with the network and the duals of the last run where they are of use.
+
+        Settled variables stay in the network, as they are others every time; from their labels no move takes them away.
+        """
+        moves: Moves | None = graph.take(MOVES)
+        if moves is not None and moves.largest == self.largest and moves.renew(graph):
+            moves.go_on(with_settled_labels(moves.model, labels))
+        else:
+            try:
+                moves = Moves(pair_model(graph, context=context), self.largest)
+                check_time(context)
+            except TimeUp:
+                return None
+            moves.begin(with_settled_labels(moves.model, labels))
+        order = label_order(graph, "descending" if self.order == "auto" else self.order, context)
+        return State(graph, context, moves, order, planned=True)
+
+    def step(self, state: State | OneCut | None) -> Progress:
         """Moves until a sweep ends or a tenth of a second is over."""
         if state is None:
             return Progress(iterations=0)
+        if isinstance(state, OneCut):
+            found = minimum_by_one_cut(state.graph, self.largest)
+            assert found is not None  # is_one_cut() said so
+            state.labels = found[0]
+            return Progress(labels=state.labels, done=True)
         if state.labels is not None:
             return self._roof_step(state)
         begin = time.perf_counter()
@@ -240,12 +283,16 @@ class Expansion(Solver):
                 return Progress(labels=state.labels, iterations=0)
         return Progress(labels=state.labels, done=True)
 
-    def finish(self, state: State | None) -> Final:
+    def finish(self, state: State | OneCut | None) -> Final:
         if state is None:
             return Final()
+        if isinstance(state, OneCut):
+            return Final(labels=state.labels, note="two labels, differences of which cost: one cut is the minimum")
         labels = state.labels if state.labels is not None else state.moves.labels
         if state.moves.truncated:  # a truncated move can overlook even the change of one variable
             labels = local_minimum(state.graph, labels, state.context)
+        if state.planned and state.moves.truncated == 0:  # what was truncated depends on the duals, so these would tell
+            state.graph.leave(MOVES, state.moves)
         if state.moves.truncated == 0:
             note = "all moves were exact: every table met the triangle inequality at every labelling on the way"
         else:

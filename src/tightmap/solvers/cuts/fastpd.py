@@ -38,7 +38,7 @@ from tightmap.runtime.memory import require
 from tightmap.runtime.pace import TimeUp, check_time
 from tightmap.solvers.base import Final, Init, Progress
 from tightmap.solvers.capabilities import Capabilities
-from tightmap.solvers.cuts.expansion import Expansion, State, dual_bytes, first_labels, label_order
+from tightmap.solvers.cuts.expansion import Expansion, OneCut, State, dual_bytes, first_labels, label_order
 
 GRACE = 0.2  # seconds that bounds may take when time is up
 
@@ -79,6 +79,9 @@ class FastPD(Expansion):
     summary: ClassVar[str] = "primal-dual graph cuts: expansion moves with dual variables and a certified bound"
     capabilities: ClassVar[Capabilities] = Capabilities(largest_order=2, metric=True, bounds=True)
 
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        return False  # it is asked for its duals
+
     def start(self, graph: Graph, init: Init, context: Context) -> State | None:
         needed = dual_bytes(graph)
         if (graph.arrays.kind != Kind.POTTS).any() or not graph.uniform:
@@ -92,15 +95,15 @@ class FastPD(Expansion):
         moves.begin(first_labels(graph, init, context))
         return State(graph, context, moves, label_order(graph, self.order, context))
 
-    def step(self, state: State | None) -> Progress:
+    def step(self, state: State | OneCut | None) -> Progress:
         progress = super().step(state)
-        if progress.done and state is not None:
+        if progress.done and isinstance(state, State):
             progress.bound, _ = best_bound(state)
         return progress
 
-    def finish(self, state: State | None) -> Final:
+    def finish(self, state: State | OneCut | None) -> Final:
         final = super().finish(state)
-        if state is None:
+        if not isinstance(state, State):
             return final
         bound, share = best_bound(state)
 

@@ -25,6 +25,7 @@ from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.qpbo import QPBO, SubmodularCut
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
@@ -73,6 +74,9 @@ class QPBOSolver(Solver):
         if self.reduction not in ("fix", "hocr"):
             raise OptionError(f"qpbo: reduction must be 'fix' or 'hocr', got {self.reduction!r}")
 
+    def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        return is_one_cut(graph)
+
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         labels, incumbent = given_labels(graph, init, context), context.incumbent_of(graph)
         if labels is None and incumbent.energy < np.inf:
@@ -92,6 +96,10 @@ class QPBOSolver(Solver):
 
     def _solve(self, state: State) -> Progress:
         graph = state.graph
+        found = minimum_by_one_cut(graph)
+        if found is not None:
+            state.labels, state.bound = found
+            return Progress(labels=state.labels, bound=state.bound, done=True)
         zeros, ones = np.zeros(graph.n, np.int64), np.ones(graph.n, np.int64)
         q = quadratise(graph, zeros, ones, self.reduction)
         assert q is not None  # check() refused factors that are too large
