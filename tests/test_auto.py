@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import tightmap as tm
+from tightmap.moves.context import Context
 from tightmap.solvers.auto.plan import forbidden, plan
+from tightmap.solvers.auto.solver import Auto
 from tightmap.solvers.auto.triangles import LABELS, met_triangles
+from tightmap.solvers.base import Init
 
 
 def spins(height, width, seed=0):
@@ -166,3 +169,13 @@ def test_single_changes_come_first_between_loose_constraints_and_subgraphs_betwe
     assert forbidden(irregular().graph()) == 0.0
     for table, first in ((loose, "annealing"), (tight, "lns")):
         assert [phase.method for phase in plan(chained(table).graph()) if phase.early] == [first]
+
+
+def test_one_label_for_all_is_tried_before_anything_else():
+    """Descent on a noisy image with strong weights ends in many small regions; a constant is far below."""
+    rng = np.random.default_rng(4)
+    model = tm.Model.grid(30, 30, 3)
+    model.add_unaries(rng.random((900, 3)))
+    model.add_potts(model.edges(), weights=3.0)
+    state = Auto().start(model.graph(), Init(), Context(seed=0, threads=1))
+    assert state.incumbent.energy <= model.unaries.reshape(900, 3).sum(axis=0).min() + 1e-9

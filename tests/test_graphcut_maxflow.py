@@ -130,7 +130,7 @@ def test_grid_form_equals_the_general_one(degree):
         trees = new_trees(total, net)
         flow = push_to_neighbours(net, cap, term, np.int32(0), None)
         plant(trees, term, np.int32(0), False)
-        flow += run(net, cap, term, np.int32(0), trees, None)
+        flow += run(net, cap, term, np.int32(0), trees, None, np.inf)
         assert flow == value
         assert ((trees.side[node] == 1) == general.source_side()).all()
 

@@ -289,3 +289,56 @@ def test_after_the_limit_rounding_is_quick_and_descent_stops():
     assert energy(graph, labels) <= energy(graph, largest)
     assert (labels == largest).mean() > 0.3
     assert energy(graph, local_minimum(graph, largest)) < energy(graph, labels)
+
+
+@pytest.mark.parametrize("method", ["auto", "expansion", "qpbo", "swap", "fusion"])
+def test_a_flow_ends_with_the_time(method, monkeypatch):
+    """A cut that would take longer than the limit is broken off, and what is returned is a labelling all the same."""
+    from tightmap.graphcut import expansion, flow, swap
+
+    def hurried(kernel, position):
+        def call(*arguments):
+            return kernel(*arguments[:position], -1.0, *arguments[position + 1 :])
+
+        return call
+
+    monkeypatch.setattr(flow, "run", hurried(flow.run, 6))
+    monkeypatch.setattr(expansion, "move", hurried(expansion.move, 8))
+    monkeypatch.setattr(swap, "_swaps", hurried(swap._swaps, 16))
+    rng = np.random.default_rng(3)
+    shown = []
+    for labels in (2, 3):
+        if method == "qpbo" and labels > 2:
+            continue
+        model = tm.Model.grid(70, 70, labels)
+        model.add_unaries(rng.random((4900, labels)))
+        model.add_potts(model.edges(), weights=0.7)
+        model.add_potts([[0, 4899]], weights=0.7)
+        result = tm.solve(model, method, time_limit=30.0, max_iterations=3, callback=lambda i: shown.append(i.energy))
+        assert result.energy == model.energy(result.labels) <= model.energy(model.unaries.reshape(-1, labels).argmin(1))
+        assert result.status is not tm.Status.CONVERGED or method in ("fusion", "swap")
+    assert np.isfinite(shown).all()
+
+
+def test_a_flow_that_was_broken_off_goes_on():
+    from tightmap.graphcut.flow import MaxFlow
+    from tightmap.runtime.pace import TimeUp
+
+    rng = np.random.default_rng(5)
+    index = np.arange(3600).reshape(60, 60)
+    tails = np.concatenate([index[:, :-1].ravel(), index[:-1].ravel()])
+    heads = np.concatenate([index[:, 1:].ravel(), index[1:].ravel()])
+    capacity = rng.integers(1, 50, len(tails))
+    term = rng.integers(-40, 41, 3600)
+    network = [
+        MaxFlow(3600, tails, heads, capacity, capacity, np.maximum(term, 0), np.maximum(-term, 0)) for _ in range(2)
+    ]
+    whole, broken = network[0].solve(), 0
+    while True:
+        try:
+            value = network[1].solve(-1.0)
+            break
+        except TimeUp:
+            broken += 1
+    assert broken > 1 and value == whole
+    np.testing.assert_array_equal(network[0].source_side(), network[1].source_side())

@@ -294,9 +294,12 @@ class _Run:
                 status = self._limit(interrupted)
             if not self.at_once and prompt and status is not None and not incumbent.proven():
                 self._first_labelling(first)
-            del first  # a labelling of a large model is not kept for nothing
+            if not prompt:
+                del first  # a labelling of a large model is not kept for nothing
             while status is None:
                 progress = solver.step(state)
+                if prompt and progress.labels is None and incumbent.energy == np.inf:  # the time was too short for it
+                    self._first_labelling(first)
                 stop = self._absorb(progress)
                 if incumbent.proven():
                     status = Status.OPTIMAL

@@ -31,6 +31,7 @@ from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.graphcut.qpbo import GRID_FILL, MOST_STEPS, unit
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import EVER
 
 LARGEST, WHOLE, SUM, REST, SIZE = 0, 1, 2, 3, 4  # what is known of all coefficients before any is rounded
 STEP = 2.0  # where costs are whole numbers, coefficients are multiples of its reciprocal
@@ -228,10 +229,10 @@ def _of_pairs(g: PairArrays, known: FloatArray) -> _Network | None:
     return _Network(scale, error, net, cap, term, margin)
 
 
-def minimum_by_one_cut(graph: Graph, largest: bool = False) -> tuple[IntArray, Certified] | None:
+def minimum_by_one_cut(graph: Graph, largest: bool = False, left: float = EVER) -> tuple[IntArray, Certified] | None:
     """A labelling of least energy, the one with the fewest ones (or the most), and the bound that proves it.
 
-    None where the model has other labels or factors, or a frustrated pair.
+    None where the model has other labels or factors, or a frustrated pair.  TimeUp after ``left`` seconds of flow.
     """
     if graph.m == 0 or graph.max_labels != 2 or graph.order != 2:
         return None
@@ -245,7 +246,7 @@ def minimum_by_one_cut(graph: Graph, largest: bool = False) -> tuple[IntArray, C
         return None
     taken = int(_taken(made.term))
     flow = Flow(made.net, made.cap, made.term, 0, np.int64(0))
-    value = int(flow.solve())
+    value = int(flow.solve(left))
     # a coefficient is a sum of numbers, one for each neighbour and four more; the constant is a compensated sum
     error = made.error + UNIT * (_most_neighbours(made.net) + 4) * float(known[SIZE])
     raw = float(known[SUM] + known[REST]) + (taken + value) / made.scale

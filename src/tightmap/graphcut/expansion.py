@@ -32,6 +32,7 @@ from tightmap.graphcut.moves import (
 from tightmap.graphcut.network import Grid
 from tightmap.graphcut.pairwise import PairModel, other_unaries
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import EVER, TimeUp
 
 DRIFT = 8.0  # times the largest sum of costs around a variable, that heights may become before duals begin anew
 
@@ -152,8 +153,11 @@ class Expansion:
         relabel(s, self.model.net, *args, self._of_nodes(labels))
         self.truncated_before, self.paths = -int(s.state[TRUNCATED]), 0
 
-    def move(self, c: int) -> int:
-        """Best expansion of label c; returns how many variables took it."""
+    def move(self, c: int, left: float = EVER) -> int:
+        """Best expansion of label c; returns how many variables took it.
+
+        TimeUp when that takes more than ``left`` seconds: labels are what they were, but no other move may follow.
+        """
         s, model = self.move_data, self.model
         assert s is not None and self.y is not None  # begin() comes first
         if self.tried[c] == s.state[CLOCK]:
@@ -165,7 +169,9 @@ class Expansion:
             gather(c, self.h, self.start, model.room, s.hc)
             gather(c, self.y, self.first, self.sizes, s.yc)
         self.trees.control[TIME] = 0
-        changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest)
+        changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest, left)
+        if changed < 0:
+            raise TimeUp
         if not self.uniform:
             scatter(c, self.h, self.start, model.room, s.hc)
             scatter(c, self.y, self.first, self.sizes, s.yc)

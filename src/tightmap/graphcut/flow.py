@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graphcut.maxflow import new_trees, plant, push_to_neighbours, repair_arcs, repair_nodes, run
+from tightmap.graphcut.maxflow import ended, new_trees, plant, push_to_neighbours, repair_arcs, repair_nodes, run
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
+from tightmap.runtime.pace import EVER, TimeUp
 
 FLOAT_EPS = 1e-11  # relative to the largest capacity: a residual below it counts as none
 
@@ -28,14 +29,16 @@ class Flow:
         self.flow: float = 0 if np.issubdtype(cap.dtype, np.integer) else 0.0
         self.planted = False
 
-    def solve(self) -> float | int:
-        """Value of the minimum cut."""
+    def solve(self, left: float = EVER) -> float | int:
+        """Value of the minimum cut; TimeUp when that takes more than ``left`` seconds (another call goes on)."""
         if len(self.term):
             if not self.planted:
                 self.flow += push_to_neighbours(self.net, self.cap, self.term, self.eps, None)
                 plant(self.trees, self.term, self.eps, True)
                 self.planted = True
-            self.flow += run(self.net, self.cap, self.term, self.eps, self.trees, None)
+            self.flow += run(self.net, self.cap, self.term, self.eps, self.trees, None, left)
+            if not ended(self.trees):
+                raise TimeUp
         value = self.flow + self.through
         return int(value) if np.issubdtype(self.cap.dtype, np.integer) else float(value)
 

@@ -17,20 +17,26 @@ from tightmap.graphcut.qpbo import QPBO
 from tightmap.graphcut.quadratise import quadratise
 from tightmap.moves.components import component_fusion, regions_in_parts
 from tightmap.moves.context import Context
+from tightmap.runtime.pace import TimeUp, time_left
 
 Labels = npt.NDArray[np.int64]
 IMPROVE = 256  # unlabelled choices up to which they are settled one by one
 
 
 def fuse_proposal(
-    graph: Graph, labels: Labels, proposal: Labels, method: str = "fix", rng: np.random.Generator | None = None
+    graph: Graph,
+    labels: Labels,
+    proposal: Labels,
+    method: str = "fix",
+    rng: np.random.Generator | None = None,
+    context: Context | None = None,
 ) -> Labels:
     """A mixture of the two that is no worse than ``labels`` (a new array).
 
     ``rng``: also settle a limited number of unlabelled choices, in random order.
     """
     out = np.array(labels, np.int64)
-    fuse_into(graph, out, np.asarray(proposal, np.int64), method, rng)
+    fuse_into(graph, out, np.asarray(proposal, np.int64), method, rng, context=context)
     return out
 
 
@@ -46,8 +52,8 @@ def fuse_into(
     """Fuse in place.  A network takes some hundred bytes for every choice; ``largest`` limits the choices of one.
 
     More choices than that are made one part after the other; the regions of moves/components.py do not meet, so that
-    this changes nothing as long as a region is not larger itself.  With a context it ends, after any part, when the
-    time limit has passed.
+    this changes nothing as long as a region is not larger itself.  With a context it ends when the time limit has
+    passed, with the parts that are done.
     """
     value = energy(graph, labels)
     parts: Iterable[npt.NDArray[np.int64]] = [np.flatnonzero(labels != proposal)]
@@ -56,7 +62,10 @@ def fuse_into(
     for variables in parts:
         if context is not None and context.remaining() <= 0.0:
             return
-        take = _chosen(graph, labels, proposal, variables, method, rng)
+        try:
+            take = _chosen(graph, labels, proposal, variables, method, rng, context)
+        except TimeUp:
+            return
         if take is None:  # a factor in which too many variables differ: whole regions only
             component_fusion(graph.arrays, labels, proposal)
             return
@@ -76,6 +85,7 @@ def _chosen(
     variables: npt.NDArray[np.int64],
     method: str,
     rng: np.random.Generator | None,
+    context: Context | None,
 ) -> npt.NDArray[np.int64] | None:
     """The variables that take their label from the proposal; None if a factor is too wide for a network."""
     if len(variables) == 0:
@@ -85,7 +95,7 @@ def _chosen(
         return None
     roof = QPBO(q.linear, q.first, q.second, q.weight, q.constant)
     del q
-    chosen = roof.solve()
+    chosen = roof.solve(time_left(context))
     n = len(variables)
     if rng is not None:
         unknown = np.flatnonzero(chosen[:n] < 0)

@@ -26,6 +26,7 @@ from numba.extending import overload
 
 from tightmap.graphcut.network import Csr, Grid, arc, back, degree, head, sister
 from tightmap.runtime.compiled import lean
+from tightmap.runtime.pace import LOOK, end_of, late
 
 TERMINAL = -1  # the parent is a terminal
 ORPHAN = -2  # in a tree, but the parent is lost
@@ -33,6 +34,7 @@ NONE = -3  # not in a tree
 FAR = 1 << 30
 
 HEAD, COUNT, TIME, ORPHANS = 0, 1, 2, 3  # entries of Trees.control
+STEP_WORK = 50  # nanoseconds of a step of the search, about: how often the clock is looked at
 
 
 class Trees(NamedTuple):
@@ -152,8 +154,10 @@ def push_to_neighbours(net, cap, term, eps, lazy):
 
 
 @lean
-def run(net, cap, term, eps, t, lazy):
-    """Augment until S and T cannot touch any more; returns the flow that was added.
+def run(net, cap, term, eps, t, lazy, left):
+    """Augment until S and T cannot touch any more, or for ``left`` seconds; returns the flow that was added.
+
+    Whether it came to its end is what ``ended`` says; where it did not, another call goes on.
 
     One long function on purpose: the trees live in local names, which is twice as fast as passing them around.
     """
@@ -163,10 +167,18 @@ def run(net, cap, term, eps, t, lazy):
     first, count, time, lost = t.control[HEAD], t.control[COUNT], t.control[TIME], t.control[ORPHANS]
     time += 1  # distances found before the capacities were changed are not to be trusted
     flow = eps - eps
+    until = end_of(left)
+    work = 0
     while count > 0 or lost > 0:
+        work += STEP_WORK
+        if work > LOOK:
+            work = 0
+            if late(until):
+                break
         # -------------------------------------------------------------------------------------------- adopt
         while lost > 0:
             lost -= 1
+            work += STEP_WORK
             p = np.uint64(orphans[lost])
             if pending(lazy, p):
                 touch(lazy, net, cap, np.int64(p))
@@ -322,6 +334,12 @@ def run(net, cap, term, eps, t, lazy):
             lost += 1
     t.control[HEAD], t.control[COUNT], t.control[TIME], t.control[ORPHANS] = first, count, time, lost
     return flow
+
+
+@lean
+def ended(t):
+    """Whether the last ``run`` left nothing to do."""
+    return t.control[COUNT] == 0 and t.control[ORPHANS] == 0
 
 
 @lean

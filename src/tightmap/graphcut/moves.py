@@ -30,7 +30,7 @@ from numba import types
 from numba.extending import overload
 
 from tightmap.factors.pairs import POTTS
-from tightmap.graphcut.maxflow import pending, plant, push_to_neighbours, run, touch
+from tightmap.graphcut.maxflow import ended, pending, plant, push_to_neighbours, run, touch
 from tightmap.graphcut.network import arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import Edges, pair
 from tightmap.runtime.compiled import compiled, lean
@@ -303,7 +303,11 @@ def _close(s, net, cap, term, side, least):
 
 
 @compiled
-def move(s, net, cap, term, t, c, since, largest):
+def move(s, net, cap, term, t, c, since, largest, left):
+    """The best expansion of label c: how many variables took it; -1, and no label changed, after ``left`` seconds.
+
+    Flow and duals of a move that was broken off are those of no labelling: the next one has to begin anew.
+    """
     s.state[LABEL] = c
     s.state[NUMBER] += 1
     s.state[TOUCHED] = 0
@@ -321,7 +325,9 @@ def move(s, net, cap, term, t, c, since, largest):
         return 0
     push_to_neighbours(net, cap, term, zero, s)
     plant(t, term, zero, since < 0)
-    run(net, cap, term, zero, t, s)
+    run(net, cap, term, zero, t, s, left)
+    if not ended(t):
+        return -1
     least = 1
     if largest:
         for p in range(len(s.x)):

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from tightmap.graphcut.flow import Flow, MaxFlow
 from tightmap.graphcut.network import Grid
 from tightmap.runtime.compiled import compiled
+from tightmap.runtime.pace import EVER
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
@@ -84,8 +85,8 @@ class _BooleanFunction(ABC):
         """Make the flow network."""
 
     @abstractmethod
-    def solve(self) -> npt.NDArray[np.int8]:
-        """Labels by a minimum cut; sets ``bound``."""
+    def solve(self, left: float = EVER) -> npt.NDArray[np.int8]:
+        """Labels by a minimum cut; sets ``bound``.  TimeUp when that takes more than ``left`` seconds."""
 
     def _whole(self, coefficients: Floats) -> npt.NDArray[np.int64]:
         return np.rint(coefficients * self.scale).astype(np.int64)
@@ -115,9 +116,9 @@ class QPBO(_BooleanFunction):
         self.force = int(2 * (np.abs(a).sum() + size.sum()) + 1)
         self.flow = MaxFlow(2 * n, tails, heads, np.concatenate([size, size]), source=source, sink=sink)
 
-    def solve(self) -> npt.NDArray[np.int8]:
+    def solve(self, left: float = EVER) -> npt.NDArray[np.int8]:
         """Persistent labels (0, 1, or UNKNOWN); ``bound`` is the roof dual bound of the function as it was given."""
-        value = self.flow.solve()
+        value = self.flow.solve(left)
         # negative_sum and value are exact integers; the flow counts every term twice
         self.bound = self.constant + (self.negative_sum + value / 2) / self.scale - self.error
         return self.labels()
@@ -222,9 +223,9 @@ class SubmodularCut(_BooleanFunction):
             self.flow = Flow(Grid(pairs, degree), cap, term, 0, np.int64(0))
         self.negative_sum = -int(np.maximum(self.flow.term, 0).sum())
 
-    def solve(self) -> npt.NDArray[np.int8]:
+    def solve(self, left: float = EVER) -> npt.NDArray[np.int8]:
         """The minimiser with the fewest ones; ``bound`` is the minimum less the error of rounding."""
-        value = self.flow.solve()
+        value = self.flow.solve(left)
         self.bound = self.constant + (self.negative_sum + value) / self.scale - self.error
         side = self.flow.source_side()
         return side[self.margin : self.margin + self.n].astype(np.int8)

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.graphcut.maxflow import COUNT, NONE, TERMINAL, new_trees, run
+from tightmap.graphcut.maxflow import COUNT, NONE, TERMINAL, ended, new_trees, run
 from tightmap.graphcut.network import Grid, arc, degree, edge, head, sister
 from tightmap.graphcut.pairwise import PairModel, pair
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.memory import require
+from tightmap.runtime.pace import EVER
 
 KERNEL_WORK = 2_000_000  # members visited before the kernel returns
 PAIR_BYTES = 21.0  # while all pairs of labels are listed, per square of the number of labels
@@ -77,7 +78,7 @@ def _network(net, m, cards, start, unary, x, a, b, members, member, cap, term):
 
 
 @lean
-def _cut(net, count, members, member, x, b, cap, term, t, rounding):
+def _cut(net, count, members, member, x, b, cap, term, t, rounding, left):
     """Is there a cheaper exchange?  The trees then say which."""
     zero = term[0] - term[0]
     now = zero
@@ -125,12 +126,12 @@ def _cut(net, count, members, member, x, b, cap, term, t, rounding):
             t.queued[p] = 1
             active += 1
     t.control[COUNT] = active
-    flow += run(net, cap, term, zero, t, None)
-    return now - flow > rounding * now
+    flow += run(net, cap, term, zero, t, None, left)
+    return ended(t) and now - flow > rounding * now
 
 
 @lean
-def _swaps(net, m, cards, start, unary, x, cap, term, t, pairs, tried, mark, members, member, control, rounding):
+def _swaps(net, m, cards, start, unary, x, cap, term, t, pairs, tried, mark, members, member, control, rounding, left):
     """Swaps from pair control[0] on, until the last one, a pair that is no cut, or enough work for one call."""
     work = 0
     while control[0] < len(pairs):
@@ -149,7 +150,7 @@ def _swaps(net, m, cards, start, unary, x, cap, term, t, pairs, tried, mark, mem
         control[1] += 1  # the clock
         tried[i] = control[1]
         work += count + len(x) // 16
-        better = _cut(net, count, members, member, x, b, cap, term, t, rounding)
+        better = _cut(net, count, members, member, x, b, cap, term, t, rounding, left)
         if better:
             control[2] += 1
             for j in range(count):
@@ -196,12 +197,15 @@ class Swaps:
         self.control = np.zeros(3, np.int64)  # next pair, clock, swaps that lowered the energy
         self.rounding = 0.0 if model.unary.dtype == np.int32 else 1e-12  # sums over a whole model may round
 
-    def advance(self) -> tuple[int, int] | None:
-        """Swaps for a while; the pair of labels to be swapped in another way, if the next one is no cut."""
+    def advance(self, left: float = EVER) -> tuple[int, int] | None:
+        """Swaps for a while; the pair of labels to be swapped in another way, if the next one is no cut.
+
+        A swap that takes more than ``left`` seconds is not made.
+        """
         model = self.model
         stuck = _swaps(
             model.net, model.edges, model.cards, self.start, model.unary, self.x, self.cap, self.term, self.trees,
-             self.pairs, self.tried, self.mark, self.members, self.member, self.control, self.rounding,
+             self.pairs, self.tried, self.mark, self.members, self.member, self.control, self.rounding, left,
         )  # fmt: skip
         if not stuck:
             return None

@@ -41,7 +41,7 @@ from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock, memory
-from tightmap.runtime.pace import SLICE, time_left
+from tightmap.runtime.pace import SLICE, TimeUp, time_left
 from tightmap.solvers.auto.large import Course
 from tightmap.solvers.auto.plan import LARGE, ONE_CUT, Phase, plan
 from tightmap.solvers.auto.scheduler import Scheduler, Share
@@ -49,7 +49,7 @@ from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
 FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
-FIRST = 0.5  # part of the time limit that the first turn of cuts may take
+FIRST = 0.5  # part of the time limit that the first turn of cuts may take, or one cut that would be all
 FAILURES = 20_000  # so many failures of it are enough as well
 
 
@@ -130,7 +130,10 @@ class Auto(Solver):
             state.story.append(f"elimination of all {graph.n} variables at once")
             return state
         if self.optimal_at_once(graph, context):
-            cut = minimum_by_one_cut(graph)
+            try:
+                cut = minimum_by_one_cut(graph, left=FIRST * limit)
+            except TimeUp:  # a hard one: half of the time is left for the others
+                cut = None
             if cut is not None:
                 incumbent.offer(cut[0])
                 incumbent.raise_bound(cut[1])
@@ -151,6 +154,10 @@ class Auto(Solver):
                 runners.append(Runner(phase, share))
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
+        if graph.differences and graph.uniform:  # with strong weights one label for all is far below any local minimum
+            sums = graph.unary.reshape(graph.n, -1).sum(axis=0, dtype=np.float64)
+            if sums.min() + graph.constant < incumbent.energy:
+                incumbent.offer(np.full(graph.n, int(sums.argmin()), np.int64))
         scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
         labels = len(graph.unary)

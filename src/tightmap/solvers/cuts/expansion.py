@@ -42,7 +42,7 @@ from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.memory import require
-from tightmap.runtime.pace import TimeUp, check_time
+from tightmap.runtime.pace import TimeUp, check_time, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.start_labels import given_labels
@@ -110,6 +110,7 @@ class OneCut:
     """A model of two labels whose minimum is a single move: all variables may switch from 0 to 1."""
 
     graph: Graph
+    context: Context
     labels: Labels | None = None
 
 
@@ -147,7 +148,7 @@ class Expansion(Solver):
 
     def start(self, graph: Graph, init: Init, context: Context) -> State | OneCut | None:
         if is_one_cut(graph):
-            return OneCut(graph)
+            return OneCut(graph, context)
         require(dual_bytes(graph), f"{self.name}: the kept flow of {graph.m} factors")
         if graph.planned and init.labels is not None:
             return self._next_of_plan(graph, init.labels, context)
@@ -196,7 +197,10 @@ class Expansion(Solver):
         if state is None:
             return Progress(iterations=0)
         if isinstance(state, OneCut):
-            found = minimum_by_one_cut(state.graph, self.largest)
+            try:
+                found = minimum_by_one_cut(state.graph, self.largest, time_left(state.context))
+            except TimeUp:
+                return Progress(iterations=0, late=True)
             assert found is not None  # is_one_cut() said so
             state.labels = found[0]
             return Progress(labels=state.labels, done=True)
@@ -204,7 +208,11 @@ class Expansion(Solver):
             return self._roof_step(state)
         begin = time.perf_counter()
         while True:
-            changed = state.moves.move(int(state.order[state.position]))
+            try:
+                changed = state.moves.move(int(state.order[state.position]), time_left(state.context))
+            except TimeUp:
+                state.planned = False  # the next run could not go on from half a move
+                return Progress(labels=self._news(state), iterations=0, late=True)
             state.changed += changed
             state.news |= changed > 0
             state.position += 1
@@ -270,16 +278,18 @@ class Expansion(Solver):
         while state.quiet < len(state.order):
             label = int(state.order[state.position])
             proposal = np.where(cards > label, label, state.labels)
-            labels = fuse_proposal(graph, state.labels, proposal)
+            labels = fuse_proposal(graph, state.labels, proposal, context=state.context)
             if energy(graph, labels) < energy(graph, state.labels):
                 state.labels, state.quiet = labels, 0
                 state.fused += 1
             else:
                 state.quiet += 1
             state.position = (state.position + 1) % len(state.order)
+            if state.context.remaining() <= 0:  # the last move may have been cut short
+                return Progress(labels=state.labels, iterations=0)
             if state.position == 0:
                 return Progress(labels=state.labels, done=state.quiet >= len(state.order))
-            if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
+            if time.perf_counter() - begin > STEP_SECONDS:
                 return Progress(labels=state.labels, iterations=0)
         return Progress(labels=state.labels, done=True)
 

@@ -102,7 +102,7 @@ class Fusion(Solver):
             crossing = state.left is not None
             proposal = self._proposal(state, state.position) if state.left is None else state.left
             state.left = None
-            labels = fuse_proposal(state.graph, state.labels, proposal, self.reduction, rng)
+            labels = fuse_proposal(state.graph, state.labels, proposal, self.reduction, rng, state.context)
             value = energy(state.graph, labels)
             if value < state.energy:
                 state.labels, state.energy, state.quiet = labels, value, 0
@@ -111,7 +111,7 @@ class Fusion(Solver):
                 state.quiet += 1
             if not crossing:
                 state.position = (state.position + 1) % state.proposals
-            done = state.quiet >= state.proposals
+            done = state.quiet >= state.proposals and state.context.remaining() > 0  # else it may have been cut short
             swept = state.position == 0 and not crossing
             if done or swept or time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:
                 return Progress(labels=state.labels, done=done, iterations=int(swept or done))

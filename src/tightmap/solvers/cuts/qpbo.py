@@ -30,6 +30,7 @@ from tightmap.graphcut.qpbo import QPBO, SubmodularCut
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.runtime.pace import TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.start_labels import given_labels
@@ -86,6 +87,12 @@ class QPBOSolver(Solver):
         return State(graph, context, labels, context.rng())
 
     def step(self, state: State) -> Progress:
+        try:
+            return self._step(state)
+        except TimeUp:  # in the middle of a cut, which is of no use then
+            return Progress(labels=state.labels, iterations=0, late=True)
+
+    def _step(self, state: State) -> Progress:
         if state.labels is None:
             return self._solve(state)
         if state.todo is None or len(state.todo) == 0:
@@ -96,7 +103,7 @@ class QPBOSolver(Solver):
 
     def _solve(self, state: State) -> Progress:
         graph = state.graph
-        found = minimum_by_one_cut(graph)
+        found = minimum_by_one_cut(graph, left=time_left(state.context))
         if found is not None:
             state.labels, state.bound = found
             return Progress(labels=state.labels, bound=state.bound, done=True)
@@ -105,7 +112,7 @@ class QPBOSolver(Solver):
         assert q is not None  # check() refused factors that are too large
         submodular = not (q.weight > 0.0).any()
         roof = (SubmodularCut if submodular else QPBO)(q.linear, q.first, q.second, q.weight, q.constant)
-        chosen = roof.solve()[: graph.n]
+        chosen = roof.solve(time_left(state.context))[: graph.n]
         state.bound = certify(graph, roof.bound + roof.error + graph.constant, q.error + roof.error, worst=False)
         if isinstance(roof, SubmodularCut):  # one cut on half the nodes, and nothing is left to improve
             state.labels = chosen.astype(np.int64)
@@ -123,7 +130,7 @@ class QPBOSolver(Solver):
         assert q is not None
         if state.rounds > 0 or state.roof is None:
             state.roof = QPBO(q.linear, q.first, q.second, q.weight, q.constant)
-            state.roof.solve()
+            state.roof.solve(time_left(state.context))
         state.rounds += 1
         state.known = state.roof.labels()[: state.graph.n]
         state.todo = state.rng.permutation(np.flatnonzero(state.known < 0))
@@ -139,7 +146,7 @@ class QPBOSolver(Solver):
             if known[i] >= 0:
                 continue
             state.roof.fix(int(i), int(labels[i]))
-            state.roof.flow.solve()
+            state.roof.flow.solve(time_left(state.context))
             known = state.roof.labels()[: state.graph.n]
             labels[known >= 0] = known[known >= 0]
             if time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0:

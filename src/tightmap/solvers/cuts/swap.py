@@ -27,7 +27,7 @@ from tightmap.graphcut.quadratise import quadratise
 from tightmap.graphcut.swap import Swaps
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
-from tightmap.runtime.pace import TimeUp
+from tightmap.runtime.pace import TimeUp, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.start_labels import given_or_descended
@@ -67,12 +67,12 @@ class Swap(Solver):
         begin = time.perf_counter()
         moves = state.moves
         while not moves.swept:
-            stuck = moves.advance()
+            stuck = moves.advance(time_left(state.context))
             if stuck is not None:
                 moves.skip(self._roof_swap(state, *stuck))
             if not moves.swept and (time.perf_counter() - begin > STEP_SECONDS or state.context.remaining() <= 0):
                 return Progress(labels=moves.labels, iterations=0)
-        done = moves.swaps == state.before
+        done = moves.swaps == state.before and state.context.remaining() > 0  # else the last one may be cut short
         moves.again()
         state.before = moves.swaps
         return Progress(labels=moves.labels, done=done)
