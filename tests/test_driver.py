@@ -92,9 +92,7 @@ def test_threads_that_ask_for_the_canonical_form_at_once_get_one(monkeypatch):
 
     monkeypatch.setattr(build, "build_graph", slowly)
     model, results = small(), []
-    threads = [
-        threading.Thread(target=lambda: results.append(tm.solve(model, "bcd", threads=1))) for _ in range(2)
-    ]
+    threads = [threading.Thread(target=lambda: results.append(tm.solve(model, "bcd", threads=1))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -189,3 +187,12 @@ def test_seeds_matter_and_repeat():
     a, b, c = (tm.solve(model, "sa", seed=s, cycles=1, sweeps=5) for s in (1, 1, 2))
     assert (a.labels == b.labels).all()
     assert (a.labels != c.labels).any()
+
+
+def test_seeds_of_any_number_of_bits():
+    from tightmap.runtime.random_numbers import OFFSET, start_state
+
+    ends_at_zero = -OFFSET * pow(2654435761, -1, 2**64) % 2**64
+    states = [int(start_state(seed)[0]) for seed in (0, 1, 2**63, 2**64 - 1, 10**40, ends_at_zero)]
+    assert all(states) and len(set(states)) >= 5  # a state of zero would stay zero
+    assert tm.solve(small(), "tabu", seed=10**40, max_iterations=2).feasible

@@ -58,7 +58,9 @@ def check_costs(values: Any, what: str) -> FloatArray:
     return array
 
 
-_WITHIN_FLOAT64 = frozenset(np.dtype(name) for name in ("float64", "float32", "float16"))  # dtype == None is True: no list
+_WITHIN_FLOAT64 = frozenset(
+    np.dtype(name) for name in ("float64", "float32", "float16")
+)  # dtype == None is True: no list
 
 
 def check_number(value: Any, what: str) -> float:
