@@ -137,9 +137,9 @@ def test_best_known_cuts(name, cut):
 
 
 def test_a_cost_that_is_huge_beside_the_others_overflows_nowhere():
-    model = tm.Model([1, 2, 2, 2])
-    model.add_factors([[0, 1]], [[0.0, -2e208]])
-    model.add_factors([[2, 3]], [[0.0, 0.0], [0.0, -200.0]])
+    model = tm.Model([2] * 4)
+    model.add_unaries([[0.0, -2e208], [0.0, 7e6]], nodes=[0, 2])
+    model.add_factors([[1, 3]], [[0.0, 0.0], [0.0, -200.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = tm.solve(model, "tabu", threads=1, max_iterations=3)
