@@ -80,6 +80,7 @@ CASES = [
     (lambda m: m.add_unaries([np.ma.array([0.0, 1.0], mask=[0, 1])], nodes=[0]), "masked"),
     (lambda m: m.add_constant(10**400), "more than float64"),
     (lambda m: m.add_constant([1.0, 2.0]), "expected one number"),
+    (lambda m: m.add_factors([0, 1], np.zeros((2, 3))), r"one factor: \[\[0, 1\]\]"),
     (lambda m: m.add_factors([[0, 1], [0]], np.zeros((2, 3))), "scopes: expected an array"),
     (lambda m: m.add_factors([[0, 1]], np.zeros((2, 3)), weights=10**400), "more than float64"),
     (lambda m: m.add_indexed_factors([[0, 1]], np.zeros((2, 2, 3)), [np.nan]), "index: expected integers"),

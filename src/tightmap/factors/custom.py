@@ -82,7 +82,13 @@ class CustomBlock(Block):
 
     def checked_costs(self, rows: IntArray, labels: IntArray) -> FloatArray:
         """``costs``, once it is certain that they are costs."""
-        costs = np.asarray(self.costs(rows, labels), dtype=np.float64)
+        found = self.costs(rows, labels)
+        try:
+            if np.iscomplexobj(found):
+                raise TypeError("complex numbers are no costs")
+            costs = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelError(f"{self.name}: costs must return numbers ({error})") from None
         if costs.shape != rows.shape:
             raise ModelError(f"{self.name}: costs of {len(rows)} labellings have the shape {costs.shape}")
         wrong = ~(costs > -np.inf)

@@ -51,7 +51,7 @@ class MinimumCut:
     # ------------------------------------------------------------------------------------------ solving
 
     def _solve_afresh(self) -> None:
-        """Solve; again with more bits for the others where the largest capacities turn out to be beyond what is paid."""
+        """Solve; again, with more bits for the others, where the largest capacities are far beyond what is paid."""
         self._limit = np.inf  # larger capacities than this count as this
         largest = self._solve_rounded()
         while self._rounded and 0.0 < 4.0 * self.value < largest:
