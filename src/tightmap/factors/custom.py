@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.factors.block import Block, weighted
+from tightmap.factors.block import Block, numbered_labellings, weighted
 from tightmap.factors.kinds import row_named
 from tightmap.graph.graph import FloatArray, IntArray
 
@@ -71,7 +71,7 @@ class CustomBlock(Block):
         out = np.empty(len(rows) * size)
         for begin in range(0, len(out), LABELLINGS):
             at = np.arange(begin, min(begin + LABELLINGS, len(out)))
-            labels = np.stack(np.unravel_index(at % size, shape), axis=1).astype(np.int64)
+            labels = numbered_labellings(at % size, shape)
             out[at] = self.checked_costs(np.asarray(rows, dtype=np.int64)[at // size], labels)
         return out.reshape(len(rows), *shape)
 

@@ -29,7 +29,7 @@ MAX_BYTES = 2 << 30  # of one file after decompression, and of one array in it
 MAX_LABELS = 1 << 28  # sum of the label counts of a model: its unary costs alone take 8 bytes each
 MAX_ENTRIES = 50_000_000  # table entries that reading or writing may add by expanding structured factors
 MAX_ARITY = 127  # variables of a factor, as in Model
-AXES = 32  # of an array in every release of NumPy; factors of more variables drop those with one label
+AXES = 30  # of a table, so that every release of NumPy can stack and index it; longer scopes drop single labels
 
 SMALL_CONTENT = 64 << 20  # what any compressed file may expand to
 EXPANSION = 500  # beyond that, at most so many times the packed size: repetitive tables reach 100 or 200

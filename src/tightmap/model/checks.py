@@ -141,7 +141,9 @@ def check_scopes(scopes: npt.ArrayLike, n: int, what: str, arity: int | None = N
     if index.size == 0 and index.ndim < 2:
         index = np.zeros((0, arity or 2), dtype=np.int64)
     if index.ndim == 1:
-        raise ModelError(f"{what}: scopes: expected one row for every factor (one factor: [[0, 1]]), got {scopes!a:.60}")
+        raise ModelError(
+            f"{what}: scopes: expected one row for every factor (one factor: [[0, 1]]), got {scopes!a:.60}"
+        )
     index = check_variables(index, n, f"{what}: scopes", 2)
     if arity is not None and index.shape[1] != arity:
         raise ModelError(f"{what}: scopes: expected (m, {arity}), got {index.shape}")

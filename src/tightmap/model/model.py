@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tightmap.factors.custom import CustomBlock
 
 UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
-SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
+SPARSE_ARITY = 64  # more than two labels each would be more labellings than can be numbered
 
 
 def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
