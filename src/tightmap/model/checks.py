@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,17 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
 
 def _refuse_masked(values: Any, what: str) -> None:
     """Entries that are masked are meant not to count, and there is no such thing here: what lies below would count."""
-    if np.ma.is_masked(values):
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ModelError(f"{what}: the array has masked entries; fill them first (as costs, np.inf forbids)")
 
 
 def check_costs(values: Any, what: str) -> FloatArray:
     """Costs as float64: +inf is legal, NaN and -inf are not."""
+    within = getattr(values, "dtype", None) in _WITHIN_FLOAT64
     try:
-        if np.iscomplexobj(values):
+        if not within and np.iscomplexobj(values):
             raise TypeError("complex numbers are no costs")
-        with np.errstate(over="ignore"):
+        with nullcontext() if within else np.errstate(over="ignore"):
             array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise ModelError(f"{what}: expected an array of numbers ({error})") from None
@@ -50,7 +52,7 @@ def check_costs(values: Any, what: str) -> FloatArray:
         raise ModelError(
             f"{what}: entry {tuple(int(w) for w in where)} is {array[tuple(where)]}; finite numbers and +inf are legal"
         )
-    if getattr(values, "dtype", None) not in _WITHIN_FLOAT64 and np.isinf(array).any():
+    if not within and np.isinf(array).any():
         # a hard constraint that nobody asked for: numbers of more range than float64 (long doubles, decimals)
         given = np.asarray(values, dtype=object).reshape(array.shape)[np.isinf(array)]
         if any(not isinstance(v, str) and v != math.inf for v in given):
@@ -93,18 +95,21 @@ def listed(costs: Any, what: str) -> npt.NDArray[Any] | list[Any]:
     return list(costs)
 
 
-def own_array(array: npt.NDArray[Any], given: Iterable[Any]) -> npt.NDArray[Any]:
-    """The array, copied where it lies in the memory of something that was given.
+def own_arrays(arrays: Mapping[str, npt.NDArray[Any]], given: Iterable[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Copies of those arrays that lie in the memory of something that was given.
 
     Whoever writes to their array later (the same buffer for the next factor, say) would otherwise change a model that
     has been checked and solved: bounds and energies would be of two models, scopes might point anywhere.
     """
+    copies: dict[str, npt.NDArray[Any]] = {}
     for source in given:
         if source is None or isinstance(source, list | tuple | int | float | np.generic):
             continue
-        if np.may_share_memory(array, np.asarray(source)):
-            return array.copy()
-    return array
+        memory = source if isinstance(source, np.ndarray) else np.asarray(source)
+        for name, array in arrays.items():
+            if name not in copies and np.may_share_memory(array, memory):
+                copies[name] = array.copy()
+    return copies
 
 
 def check_labels(labels: npt.ArrayLike, cards: IntArray, grid_shape: tuple[int, ...] | None) -> IntArray:

@@ -40,7 +40,7 @@ from tightmap.model.checks import (
     check_weights,
     finite_products,
     listed,
-    own_array,
+    own_arrays,
 )
 from tightmap.runtime.memory import require
 
@@ -322,7 +322,8 @@ class Model:
             if values is None:
                 blocks.append(block)
                 continue
-            w = own_array(check_weights(values, len(block), what), [values])
+            w = check_weights(values, len(block), what)
+            w = own_arrays({"weights": w}, [values]).get("weights", w)
             tables = isinstance(block, DenseBlock | SparseBlock)
             if tables and (w < 0).any() and any(np.isinf(getattr(block, name)).any() for name in block.costs_in):
                 raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
@@ -633,9 +634,9 @@ class Model:
     def _append(self, block: Block, *given: Any) -> None:
         """Add a block; its arrays are the model's own, whatever becomes of those that the user gave."""
         if len(block):
-            arrays = {f.name: getattr(block, f.name) for f in fields(block)}
-            own = {name: own_array(a, given) for name, a in arrays.items() if isinstance(a, np.ndarray)}
-            self.blocks.append(replace(block, **{name: a for name, a in own.items() if a is not arrays[name]}))
+            held = {name: a for name, a in vars(block).items() if isinstance(a, np.ndarray)}
+            copies = own_arrays(held, given)
+            self.blocks.append(replace(block, **copies) if copies else block)
             self._graph = None
 
     def _labels(self, labels: npt.ArrayLike) -> IntArray:
