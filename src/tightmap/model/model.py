@@ -222,14 +222,14 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
         self._owned = False
-        state = self.__dict__ | {"_made": {}, "blocks": list(self.blocks)}
-        del state["offset"]
+        state = self.__dict__ | {"blocks": list(self.blocks)}
+        del state["offset"], state["_made"]
         if not (self.clamped >= 0).any():
             del state["clamped"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
+        self.__dict__ |= state | {"_made": {}}
         cards = self.cardinalities
         self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
         if "clamped" not in state:
