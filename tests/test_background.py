@@ -112,6 +112,8 @@ def test_the_first_answer_comes_before_the_first_method():
 def test_an_unknown_method_is_an_error():
     with pytest.raises(tm.OptionError, match="unknown method"):
         tm.warm_up(["trws", "nothing"], background=True)
+    with pytest.raises(tm.OptionError, match="unknown method 'nothing'"):
+        tm.warm_up("nothing")  # one name, not seven letters
 
 
 def alive(pid):

@@ -107,6 +107,11 @@ def test_compile_prepares_methods():
     assert_one_sentence(wrong, "nothing", "bcd")
 
 
+def test_version(inside):
+    run = inside("--version")
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"tightmap {tm.__version__}\n", "")
+
+
 def test_infeasible_has_its_own_exit_code(inside, folder):
     run = inside("solve", folder / "infeasible.npz", "--method", "bcd", "--json", "-")
     assert run.returncode == 3
@@ -136,6 +141,8 @@ def test_bad_input_is_one_sentence(inside, folder, tmp_path):
         inside("solve", folder / "grid.h5", "--method", "bcd", "--option", "rhoo=1"), "rhoo", "restarts"
     )
     assert_one_sentence(inside("solve", folder / "grid.h5", "--option", "novalue"), "KEY=VALUE")
+    twice = ("--method", "bcd", "--option", "restarts=1", "--option", "restarts=2")
+    assert_one_sentence(inside("solve", folder / "grid.h5", *twice), "restarts is given twice")
     assert_one_sentence(inside("solve", tmp_path / "absent.h5"), "absent.h5")
     assert_one_sentence(inside("info", tmp_path), tmp_path.name)
     run = inside("solve", folder / "grid.h5", "--time-limit", "soon")

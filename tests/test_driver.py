@@ -44,6 +44,10 @@ def test_bad_options(kwargs, words):
         (np.full((36, 3), 0.5), "sum to 1"),
         (np.full((36, 2), 0.5), "needs 3"),
         ([[0.2, 0.8]], "36 labels or vectors"),
+        ([10**30] * 36, "expected 36 integers"),
+        ([[10**400, 0, 0]] * 36, "sum to 1"),
+        (np.array(None, dtype=object), "one number"),
+        (np.ma.array(np.zeros(36, dtype=np.int64), mask=np.eye(6).reshape(-1)), "masked"),
     ],
 )
 def test_bad_starts(init, words):
@@ -65,6 +69,61 @@ def test_a_model_that_changes_meanwhile_is_no_model():
 
     with pytest.raises(tm.ModelError, match="changed"):
         tm.solve(model, "admm", callback=meddle, max_iterations=5)
+
+
+@pytest.mark.parametrize("answer", [True, np.True_])
+def test_a_callback_stops_with_either_kind_of_true(answer):
+    result = tm.solve(small(), "bcd", callback=lambda info: answer, restarts=50)
+    assert result.iterations < 50
+    assert result.status in (tm.Status.INTERRUPTED, tm.Status.CONVERGED)
+
+
+def test_threads_that_ask_for_the_canonical_form_at_once_get_one(monkeypatch):
+    """Two of them would look like a model that was changed while it was being solved."""
+    from tightmap.canonical import build
+
+    both = threading.Barrier(2)
+    make = build.build_graph
+
+    def slowly(model):
+        graph = make(model)
+        both.wait(30)  # both threads have made one before either can keep it
+        return graph
+
+    monkeypatch.setattr(build, "build_graph", slowly)
+    model, results = small(), []
+    threads = [threading.Thread(target=lambda: results.append(tm.solve(model, "bcd", threads=1))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2 and results[0] == results[1]
+
+
+def test_a_form_made_before_a_change_is_not_kept(monkeypatch):
+    from tightmap.canonical import build
+
+    make, model = build.build_graph, tm.Model([2])
+
+    def changed_meanwhile(model):
+        graph = make(model)
+        model.add_unaries([[5.0, 7.0]])
+        return graph
+
+    monkeypatch.setattr(build, "build_graph", changed_meanwhile)
+    model.graph()
+    monkeypatch.setattr(build, "build_graph", make)
+    assert tm.solve(model, "bcd").lower_bound == 5.0
+
+
+def test_the_start_of_a_run_that_is_cut_off_is_a_copy():
+    from tightmap.driver import _start_without_kernels
+
+    model, start = tm.Model([2, 3]), np.array([1, 2])
+    labels = _start_without_kernels(model, start)
+    labels[:] = 0
+    assert start.tolist() == [1, 2]
+    assert _start_without_kernels(model, [[0.5, 0.5], [1.0, 0.0, 0.0]]).tolist() == [0, 0]
 
 
 def test_infeasible_is_proven():
@@ -128,3 +187,12 @@ def test_seeds_matter_and_repeat():
     a, b, c = (tm.solve(model, "sa", seed=s, cycles=1, sweeps=5) for s in (1, 1, 2))
     assert (a.labels == b.labels).all()
     assert (a.labels != c.labels).any()
+
+
+def test_seeds_of_any_number_of_bits():
+    from tightmap.runtime.random_numbers import OFFSET, start_state
+
+    ends_at_zero = -OFFSET * pow(2654435761, -1, 2**64) % 2**64
+    states = [int(start_state(seed)[0]) for seed in (0, 1, 2**63, 2**64 - 1, 10**40, ends_at_zero)]
+    assert all(states) and len(set(states)) >= 5  # a state of zero would stay zero
+    assert tm.solve(small(), "tabu", seed=10**40, max_iterations=2).feasible

@@ -91,7 +91,7 @@ WRONG = [
     {"time_limit": "1"}, {"time_limit": -1}, {"time_limit": float("nan")}, {"time_limit": [1]}, {"time_limit": True},
     {"max_iterations": -1}, {"max_iterations": 1.5}, {"max_iterations": "3"}, {"threads": 0}, {"threads": "two"},
     {"threads": 1.0}, {"seed": -1}, {"seed": None}, {"seed": "x"}, {"seed": 0.5}, {"callback": 3}, {"method": None},
-    {"method": 7},
+    {"method": 7}, {"time_limit": np.True_}, {"time_limit": np.array([1.0])}, {"wall_limit": np.array([1.0])},
 ]  # fmt: skip
 
 

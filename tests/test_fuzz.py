@@ -170,7 +170,8 @@ def test_models_are_of_every_kind():
     assert any(recipe.grid for recipe in recipes)
     assert any(np.isinf(oracle.optimum) for oracle in oracles)
     assert any(0.0 < oracle.size < 1e-300 for oracle in oracles)
-    assert max(len(scope) for oracle in oracles for scope, _ in oracle.terms) == 5
+    assert max(len(scope) for oracle in oracles for scope, _ in oracle.terms) == 8
+    assert any(oracle.size > 1e280 for oracle in oracles)
     assert any(len(set(scope)) < len(scope) for oracle in oracles for scope, _ in oracle.terms)
     assert all(recipe.states <= 20_000 for recipe in recipes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -92,7 +93,7 @@ def test_other_text_errors(tmp_path):
     fails(tmp_path / "m.json", "{", "JSON")
     fails(tmp_path / "m.json", "[" * 100000, "JSON")
     fails(tmp_path / "m.json", '{"type": "BinaryQuadraticModel", "variable_type": "SPIN"}', "linear_biases")
-    fails(tmp_path / "m.uai", b"\xff\xfe\x00MARKOV", "MARKOV")
+    fails(tmp_path / "m.uai", b"\xff\x00\x00MARKOV", "MARKOV")
 
 
 def test_files_and_options(tmp_path):
@@ -127,6 +128,21 @@ def test_compressed_damage(tmp_path):
     fails(tmp_path / "m.uai.gz", G.UAI, "cannot be read|damaged")
     fails(tmp_path / "m.uai.xz", lzma.compress(G.UAI.encode())[:-20], "damaged or cut short")
     fails(tmp_path / "m.uai.bz2", b"BZh9" + b"x" * 40, "cannot be read|damaged")
+
+
+def test_content_that_the_name_does_not_tell(tmp_path):
+    content = G.UAI.encode()
+    for name in ("m.uai", "m.uai.bz2"):
+        packed = gzip.compress(content)
+        fails(tmp_path / name, bz2.compress(packed) if name.endswith(".bz2") else packed, r"must end in \.gz")
+    fails(tmp_path / "m.uai", bz2.compress(content), r"must end in \.bz2")
+    fails(tmp_path / "m.uai", lzma.compress(content), r"must end in \.xz")
+    fails(tmp_path / "m.uai", G.UAI.encode("utf-16"), "UTF-16")
+    (tmp_path / "m.uai").write_bytes(b"\xef\xbb\xbf" + content)  # as some editors begin a file
+    (tmp_path / "plain.uai").write_bytes(content)
+    marked, plain = tm.read(tmp_path / "m.uai"), tm.read(tmp_path / "plain.uai")
+    for labels in np.indices(plain.cardinalities).reshape(plain.num_variables, -1).T:
+        assert marked.energy(labels) == plain.energy(labels)
 
 
 def npz(**members):

@@ -16,6 +16,7 @@ import pytest
 import io_fixtures as G
 import tightmap as tm
 from tightmap import io as tio
+from tightmap.factors.block import labelling_numbers, numbered_labellings
 
 MIB = 1 << 20
 
@@ -123,16 +124,16 @@ def test_arithmetic_functions_are_counted_together(tmp_path):
 # ---------------------------------------------------------------------------------------------- long scopes
 
 
-def test_variables_of_one_label_in_long_scopes(tmp_path):
+@pytest.mark.parametrize("n", [30, 31, 32, 33, 100])
+def test_variables_of_one_label_in_long_scopes(n, tmp_path):
     """NumPy has 32 axes, or 64; a table on 100 variables of which two have more than one label is a matrix."""
-    n = 100
     cards = [1] * n
-    cards[7], cards[50] = 2, 3
+    cards[7], cards[20] = 2, 3
     scope = list(range(n))
     numbers = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     names = " ".join(map(str, scope))
     uai = f"MARKOV {n} {' '.join(map(str, cards))} 1 {n} {names} 6 {' '.join(map(str, numbers))}"
-    rows = [[0] * 7 + [a] + [0] * 42 + [b] + [0] * 49 for a in range(2) for b in range(3)]
+    rows = [[0] * 7 + [a] + [0] * 12 + [b] + [0] * (n - 21) for a in range(2) for b in range(3)]
     tuples = " ".join(f"{' '.join(map(str, r))} {v:.0f}" for r, v in zip(rows, numbers, strict=True))
     wcsp = f"w {n} 3 1 99 {' '.join(map(str, cards))} {n} {names} 0 6 {tuples}"
     variables = ", ".join(f'"x{i}": {c}' for i, c in enumerate(cards))
@@ -167,6 +168,30 @@ def test_scopes_that_are_too_long(tmp_path):
     refused(path, "at most 127 variables, got 200")
     with pytest.raises(tm.ModelError, match="2 to 64 variables"):
         tm.Model([1] * 70).add_sparse([list(range(70))], [[0] * 70], [1.0])
+
+
+@pytest.mark.parametrize("k", [31, 32, 33, 60])
+def test_exceptions_of_more_variables_than_an_array_has_axes(k, tmp_path):
+    model = tm.Model([2] * k)
+    model.add_sparse([list(range(k))[::-1]], [[1] * k, [0] * (k - 1) + [1]], [-1.0, -2.0], default=3.0)
+    model.graph()
+    for suffix in (".npz", ".h5"):
+        tm.write(model, tmp_path / f"m{suffix}")
+        back = tm.read(tmp_path / f"m{suffix}")
+        back.graph()
+        for labels, cost in (([1] * k, -1.0), ([1] + [0] * (k - 1), -2.0), ([0] * (k - 1) + [1], 3.0)):
+            assert back.energy(labels) == model.energy(labels) == cost
+
+
+def test_numbers_of_labellings_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    for shape in ((2, 3), (4,), (1, 5, 1, 2), (2,) * 20):
+        labels = rng.integers(0, shape, size=(9, len(shape)))
+        numbers = labelling_numbers(labels, shape)
+        assert (numbers == np.ravel_multi_index(tuple(labels.T), shape)).all()
+        assert (numbered_labellings(numbers, shape) == labels).all()
+    assert labelling_numbers(np.zeros((3, 0), int), ()).tolist() == [0, 0, 0]
+    assert numbered_labellings(np.zeros(3, int), ()).shape == (3, 0)
 
 
 # ---------------------------------------------------------------------------------------------- overflow

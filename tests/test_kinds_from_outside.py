@@ -251,6 +251,8 @@ def test_what_is_no_kind_is_refused():
         (Rising([[0, 1]], 1.0, np.ones(2), np.array(1.0)), "slopes: expected one entry for each of 1 factors"),
         (Broken([[0, 1]], 1.0, np.zeros((1, 2))), r"the shape \(1, 2\)"),
         (Broken([[0, 1]], 1.0, np.array([np.nan])), r"costs nan at labels \(0, 0\)"),
+        (Broken([[0, 1]], 1.0, np.array(["a"])), "costs must return numbers"),
+        (Broken([[0, 1]], 1.0, np.array([1j])), "complex"),
         (Broken([[0, 1]], -1.0, np.array([np.inf])), r"\+inf cannot have a negative weight"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",

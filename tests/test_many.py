@@ -86,6 +86,20 @@ def test_errors_stay_with_their_model():
     assert "builders.py" in found[3].error.__notes__[0]  # where it happened, in the worker
 
 
+def test_a_source_that_fails_takes_no_model_along():
+    def made():
+        for k in range(5):
+            yield grid(k)
+        raise RuntimeError("no more frames")
+
+    for place in ({"engine": "serial"}, {"workers": 1}):
+        found = []
+        with pytest.raises(RuntimeError, match="no more frames"):
+            for outcome in tm.solve_many(made(), method="bcd", **place):
+                found.append(outcome.index)
+        assert sorted(found) == [0, 1, 2, 3, 4]
+
+
 def test_models_are_drawn_as_they_are_needed(mark):
     drawn = []
     endless = (drawn.append(k) or grid(k) for k in count())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -126,3 +128,46 @@ def test_wrong_edges_get_one_sentence():
         tm.maxflow([1, 1], [1, 1], offsets=[[0]])
     with pytest.raises(tm.ModelError, match="one per edge"):
         tm.maxflow([1, 1], [1, 1], [1, 2], edges=[[0, 1]])
+
+
+def cheapest(source, sink, edges, there, back):
+    """By brute force over all cuts."""
+    costs = []
+    for side in itertools.product((False, True), repeat=len(source)):
+        inside = np.array(side)
+        p, q = inside[edges[:, 0]], inside[edges[:, 1]]
+        costs.append(sink[inside].sum() + source[~inside].sum() + there[p & ~q].sum() + back[q & ~p].sum())
+    return min(costs)
+
+
+@pytest.mark.parametrize("large", [1e9, 1e15, 1e200])
+def test_large_numbers_that_mean_infinity_take_no_bits_of_the_others(large):
+    """Seeds of a segmentation as users of other libraries write them."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        edges = rng.integers(0, 5, size=(8, 2))
+        source, sink, there, back = (rng.random(k) for k in (5, 5, 8, 8))
+        source[0] = sink[1] = there[0] = large
+        cut = tm.maxflow(source, sink, there, edges=edges, reverse=back)
+        assert cut.value == pytest.approx(cheapest(source, sink, edges, there, back), rel=1e-10)
+        source, sink = rng.random(5) * large, rng.random(5) * large  # nothing is left of what was large before
+        least = cheapest(source, sink, edges, there, back)
+        assert cut.update(source, sink).value == pytest.approx(least, rel=1e-10)
+
+
+def test_arrays_that_change_later_do_not_change_the_network():
+    source, sink = np.ones((2, 3)), np.zeros((2, 3))
+    sink[0, 0] = 9.0
+    along = [np.full((1, 3), 2.0), np.full((2, 2), 2.0)]
+    cut = tm.maxflow(source, sink, along)
+    along[0][:] = along[1][:] = 0.0
+    assert cut.update(source * 2.0, sink).value == tm.maxflow(source * 2.0, sink, 2.0).value
+    assert cut.cost(np.array([[True, False, False], [True, True, True]])) == 9.0 + 4.0 + 2.0 + 4.0
+
+
+def test_networks_that_no_number_can_pay():
+    assert tm.maxflow([1e308] * 2, [1e308] * 2, [1e308], edges=[[0, 1]]).value == np.inf
+    with pytest.raises(tm.ModelError, match="edges: expected an array"):
+        tm.maxflow([1, 2], [2, 1], 1, edges=[[0, 1], [0]])
+    with pytest.raises(tm.ModelError, match="masked"):
+        tm.maxflow(np.ma.array([1, 2], mask=[0, 1]), [2, 1], 1, edges=[[0, 1]])

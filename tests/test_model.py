@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,39 @@ CASES = [
     (lambda m: m.clamp({0: 5}), "labels 0..1"),
     (lambda m: m.edges(), "Model.grid"),
     (lambda m: m.add_constant(np.nan), "nan"),
+    (lambda m: tm.Model([[2], [2, 3]]), "cardinalities: expected an array"),
+    (lambda m: tm.Model(np.ma.array([2, 3], mask=[0, 1])), "masked"),
+    (lambda m: m.add_unaries(5), "got int"),
+    (lambda m: m.add_unaries(None), "got NoneType"),
+    (lambda m: m.add_unaries({0: [0.0, 1.0]}), "got dict"),
+    (lambda m: m.add_unaries([0.0, 1.0] for _ in range(2)), "expected 3 vectors, got 2"),
+    (lambda m: m.add_unaries([[10**400, 0]], nodes=[0]), "more than float64"),
+    (lambda m: m.add_unaries([[Decimal("1e400"), 0]], nodes=[0]), "more than float64"),
+    (lambda m: m.add_unaries(np.ma.array([[0.0, 1.0]], mask=[[0, 1]]), nodes=[0]), "masked"),
+    (lambda m: m.add_unaries([np.ma.array([0.0, 1.0], mask=[0, 1])], nodes=[0]), "masked"),
+    (lambda m: m.add_constant(10**400), "more than float64"),
+    (lambda m: m.add_constant([1.0, 2.0]), "expected one number"),
+    (lambda m: m.add_factors([0, 1], np.zeros((2, 3))), r"one factor: \[\[0, 1\]\]"),
+    (lambda m: m.add_factors([[0, 1], [0]], np.zeros((2, 3))), "scopes: expected an array"),
+    (lambda m: m.add_factors([[0, 1]], np.zeros((2, 3)), weights=10**400), "more than float64"),
+    (lambda m: m.add_indexed_factors([[0, 1]], np.zeros((2, 2, 3)), [np.nan]), "index: expected integers"),
+    (lambda m: m.add_indexed_factors([[0, 1]], np.zeros((2, 2, 3)), [0.7]), "index: expected integers"),
+    (lambda m: m.add_indexed_factors([[0, 1]], np.zeros((2, 2, 3)), ["0"]), "index: expected integers"),
+    (lambda m: m.add_indexed_factors([[0, 1]], 1.0, [0]), "index: expected 1 numbers"),
+    (lambda m: m.add_sparse([[0, 1]], [[0.5, 1.0]], [1.0]), "entries: expected integers"),
+    (lambda m: m.add_sparse([[0, 1]], [[0, 1, 1]], [1.0]), "expected 2 labels in every row"),
+    (lambda m: m.add_sparse([[0, 1]], [0, 1, 0], [1.0]), "2 axes"),
+    (lambda m: m.add_sparse([[0, 1]], [[10**30, 0]], [1.0]), "integers"),
+    (lambda m: m.add_sparse([[0, 1]], np.array([[2**63, 0]], dtype=np.uint64), [1.0]), "63 bits"),
+    (lambda m: m.add_sparse([[0, 1]], [[0, 1]], [1.0], default=[1.0, 2.0]), "expected one number"),
+    (lambda m: m.add_pn_potts([[0, 1]], disagreement="x"), "disagreement"),
+    (lambda m: m.add_pn_potts([[0, 1]], disagreement=None), "disagreement"),
+    (lambda m: m.add_pn_potts([[0, 1]], disagreement=[1.0, 2.0]), "expected one number"),
+    (lambda m: m.add_second_difference([[0, 1, 2]], [1.0], None), "got NoneType"),
+    (lambda m: m.add_second_difference([[0, 1, 2]], [1.0], np.zeros(7), "x"), "limit"),
+    (lambda m: m.add_second_difference([[0, 1, 2]], [1.0], np.zeros(7), None), "limit"),
+    (lambda m: m.energy([[0], [0, 1], 0]), "labels: expected an array"),
+    (lambda m: tm.Model.grid(2, 2, 2).edges([8]), "neighbours must be 4 or 8"),
 ]
 
 
@@ -91,6 +126,95 @@ def test_unaries_are_read_only():
         model.unaries[0] = 1.0
 
 
+class Foreign:
+    """An array of another library: it can be turned into one of NumPy's, and is none."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values if dtype is None else self.values.astype(dtype)
+
+
+def test_arrays_of_other_libraries_and_generators():
+    model = tm.Model(Foreign([2, 2]))
+    model.add_unaries(Foreign([[1.0, 2.0], [3.0, 4.0]]))
+    model.add_unaries([s, 0.0] for s in (10.0, 20.0))
+    model.add_unaries(memoryview(np.ones((2, 2))))
+    model.add_factors(Foreign([[0, 1]]), Foreign([[7.0, 100.0], [8.0, 50.0]]), Foreign([2.0]))
+    assert model.energy(Foreign([0, 1])) == 1 + 4 + 10 + 2 + 200
+    assert tm.solve(model, method="bcd", init=Foreign([0, 1]), time_limit=0).labels.tolist() == [0, 1]
+
+
+def build_from(arrays):
+    """A model of all kinds of factor, from the arrays in the dict."""
+    model = tm.Model(arrays["cards"])
+    model.add_unaries(arrays["unaries"])
+    model.add_factors(arrays["pairs"], arrays["table"], arrays["weight"])
+    model.add_indexed_factors(arrays["pairs"], arrays["pool"], arrays["index"])
+    model.add_potts(arrays["pairs"], arrays["number"])
+    model.add_truncated_linear(arrays["pairs"], arrays["weight"], arrays["limit"])
+    model.add_truncated_quadratic(arrays["pairs"], arrays["weight"], arrays["number"])
+    model.add_pn_potts(arrays["triples"], arrays["weight"], arrays["own"])
+    model.add_label_patterns(arrays["triples"], arrays["patterns"], arrays["weight"])
+    model.add_sparse(arrays["pairs"], arrays["entries"], arrays["values"], arrays["number"], arrays["weight"])
+    model.add_second_difference(arrays["triples"], arrays["weight"], arrays["unaries"], 5.0)
+    return model
+
+
+def given_arrays():
+    rng = np.random.default_rng(0)
+    return {
+        "cards": np.array([2, 2, 2]),
+        "unaries": rng.random((3, 2)),
+        "pairs": np.array([[0, 1]]),
+        "triples": np.array([[0, 1, 2]]),
+        "weight": np.array([1.5]),
+        "number": np.array(0.5),
+        "limit": np.array([0.75]),
+        "table": rng.random((2, 2)),
+        "pool": rng.random((2, 2, 2)),
+        "index": np.array([1]),
+        "own": rng.random(2),
+        "patterns": rng.random(5),
+        "entries": np.array([[0, 1]]),
+        "values": np.array([3.0]),
+    }
+
+
+@pytest.mark.parametrize("name", list(given_arrays()))
+@pytest.mark.parametrize("foreign", [False, True])
+def test_arrays_that_change_later_do_not_change_the_model(name, foreign):
+    """Otherwise a bound would be of another model than the energy, and scopes might point outside of it."""
+    arrays = given_arrays()
+    model = build_from({k: Foreign(v) if foreign else v for k, v in arrays.items()})
+    every = np.indices((2, 2, 2)).reshape(3, -1).T
+    before = [model.energy(x) for x in every]
+    arrays[name][...] = 1 if name in ("index", "pairs", "triples", "entries", "cards") else 77.0
+    if name == "index":
+        arrays[name][...] = 0
+    assert [model.energy(x) for x in every] == before
+
+
+def test_weights_that_change_later_do_not_change_a_plan():
+    model = tm.Model([2, 2])
+    model.add_unaries([[0.0, 1.0], [1.0, 0.0]])
+    model.add_potts([[0, 1]])
+    weights = np.array([0.25])
+    model.replace_weights(weights)
+    weights[0] = 7.0
+    assert model.energy([0, 1]) == 0.25
+
+
+def test_one_buffer_for_several_factors():
+    model = tm.Model([2, 2, 2])
+    table = np.zeros((2, 2))
+    for edge, cost in (([0, 1], 1.0), ([1, 2], 2.0)):
+        table[0, 0] = cost
+        model.add_factors([edge], table)
+    assert model.energy([0, 0, 0]) == 3.0
+
+
 def test_infinite_costs():
     model = tm.Model([2, 2])
     model.add_unaries([[0.0, np.inf], [1.0, 2.0]])
@@ -100,6 +224,7 @@ def test_infinite_costs():
 def test_grids_of_any_dimension():
     from itertools import combinations
 
+    assert tm.Model.grid((2, 2, 2), 3).energy(np.ones((2, 2, 2), dtype=int)) == 0.0  # labels in the grid's own shape
     for shape, neighbours, reach in (
         ((5,), 2, 1),
         ((3, 4), 4, 1),

@@ -144,6 +144,8 @@ def test_float_images_and_refusals():
     ]:
         with pytest.raises(tm.ModelError, match=message):
             problems.stereo(left, right, 3)
+    with pytest.raises(tm.ModelError, match="whole number"):
+        problems.stereo(image, image, 2.5)
 
 
 def test_pictures_and_errors_of_disparities():

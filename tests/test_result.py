@@ -76,3 +76,19 @@ def test_gap_is_a_share_of_the_energy_at_every_scale(result):
         assert "(25 %)" in shown.summary() and "(25 %)" in shown._repr_html_()
     nothing = replace(result, energy=0.0, lower_bound=-1.0)
     assert "gap          1\n" in nothing.summary() and "%" not in nothing._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iterations": float("inf")},
+        {"energy": 10**400},
+        {"labels": [10**30]},
+        {"labels": [[1], [1, 2]]},
+        {"trace": [5]},
+    ],
+    ids=str,
+)
+def test_descriptions_that_are_no_result_are_one_sentence(result, wrong):
+    with pytest.raises(tm.ModelError, match=r"Result\.from_dict"):
+        tm.Result.from_dict(result.to_dict() | wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tightmap.moves.context import Context
 from tightmap.moves.spin_flips import cool, flip, flip_changes, flip_walk
 from tightmap.moves.spins import spins_of
 from tightmap.runtime.compiled import INTERPRETED
+from tightmap.solvers.search import spin_pool
 from tightmap.solvers.search.spin_pool import POPULATION, SpinPool, suits
 
 
@@ -132,3 +134,20 @@ def test_only_binary_pairwise_models_are_searched_so():
 def test_best_known_cuts(name, cut):
     result = tm.solve(tm.read(data_file(name)), "tabu", max_iterations=60, rounds=1000)
     assert result.energy == -cut
+
+
+def test_a_cost_that_is_huge_beside_the_others_overflows_nowhere():
+    model = tm.Model([2] * 4)
+    model.add_unaries([[0.0, -2e208], [0.0, 7e6]], nodes=[0, 2])
+    model.add_factors([[1, 3]], [[0.0, 0.0], [0.0, -200.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = tm.solve(model, "tabu", threads=1, max_iterations=3)
+    assert result.energy == -2e208
+
+
+def test_norms_of_rows_round_as_plain_ones_do():
+    rng = np.random.default_rng(0)
+    row, values = np.sort(rng.integers(0, 6, size=40)), rng.normal(size=40) * 1000
+    plain = np.sqrt(np.bincount(row, values**2, 7))
+    assert (spin_pool._norms(row, values, 7) == plain).all()

@@ -145,7 +145,7 @@ def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Ite
 # ------------------------------------------------------------------------------------------------- helpers
 
 
-def warm_up(methods: Sequence[str] | None = None, *, background: bool = False) -> None:
+def warm_up(methods: str | Sequence[str] | None = None, *, background: bool = False) -> None:
     """Get the kernels of methods onto disk, of all of them by default, in as many processes as there are cores.
 
     background : return at once and let processes on the other cores do it, none where there is only one core; ``auto``
@@ -153,7 +153,7 @@ def warm_up(methods: Sequence[str] | None = None, *, background: bool = False) -
     """
     from tightmap.registry import METHODS, make_solver
 
-    chosen = list(METHODS) if methods is None else list(methods)
+    chosen = list(METHODS) if methods is None else [methods] if isinstance(methods, str) else list(methods)
     for name in chosen:
         make_solver(name, {})  # an unknown name is an error before anything is compiled
     if background:

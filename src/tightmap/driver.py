@@ -12,7 +12,7 @@ import math
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any
@@ -23,6 +23,7 @@ from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import trivial_bound, unary_argmin
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
+from tightmap.model.checks import as_array
 from tightmap.model.model import Model
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import descend_within
@@ -96,6 +97,8 @@ def solve(
         raise OptionError(f"callback must be a function of one argument, got {type(callback).__name__}")
     if not isinstance(method, str | Solver):
         raise OptionError(f"method must be a name or an instance of a solver, got {type(method).__name__}")
+    if isinstance(init, Iterator):
+        init = list(init)  # it may be looked at twice
     if total is not None:
         limit = total if limit is None else min(limit, total)
     wall = math.inf if total is None else wall_begin + total
@@ -112,7 +115,7 @@ def solve(
             point = initial_point(model, graph, init)
             deadline = None if limit is None else begin + limit
             context = Context(start, count, deadline, iterations, Incumbent(graph), wall=wall)
-            run = _Run(model, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
+            run = _Run(model, graph, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
             with memory.guarded(f"method {name!r}"):
                 result = run.execute(point)
         except clock.WallTimeUp:
@@ -148,11 +151,9 @@ def _cut_off(model: Model, init: Any, name: str, solver: Solver, run: _Run | Non
 
 def _start_without_kernels(model: Model, init: Any) -> Labels:
     """Where a run would begin, when the limit on everything leaves no time to get a single kernel ready."""
-    if isinstance(init, Result):
-        return model._labels(init.labels)
-    given = np.asarray(init) if init is not None and np.ndim(init) == 1 else np.zeros(0)
-    if np.issubdtype(given.dtype, np.integer):
-        return model._labels(given)
+    given = None if init is None else _labels_or_vectors(model, init)[0]
+    if given is not None:
+        return given.copy()
     unaries, first = model.unaries, model.offset[:-1]
     if not len(first):
         return np.zeros(0, dtype=np.int64)
@@ -192,7 +193,7 @@ def seconds(name: str, value: Any) -> float | None:
     """Seconds of at least 0, or None; infinitely many are none."""
     if value is None:
         return None
-    wrong = isinstance(value, bool | str | bytes)
+    wrong = isinstance(value, bool | np.bool_ | str | bytes) or np.ndim(value) > 0
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -211,27 +212,9 @@ def left_of(wall_limit: float | None, begin: float) -> float | None:
 def initial_point(model: Model, graph: Graph, init: Any) -> Init:
     if init is None:
         return Init()
-    if isinstance(init, Result):
-        if len(init.labels) != model.num_variables:
-            raise ModelError(
-                f"init: the result has {len(init.labels)} labels, the model {model.num_variables} variables"
-            )
-        return Init(labels=graph.restrict(model._labels(init.labels)), state=init.state)
-    if isinstance(init, str | bytes | Mapping) or not isinstance(init, Iterable):
-        raise ModelError(
-            f"init: expected labels, relaxed vectors or a Result, got {type(init).__name__} (read_labels reads files)"
-        )
-    if isinstance(init, np.ndarray) and init.dtype != object:
-        array = init
-        if array.ndim == 1 or (array.shape == model.grid_shape and np.issubdtype(array.dtype, np.integer)):
-            return Init(labels=graph.restrict(model._labels(array)))
-        if array.ndim == 0:
-            raise ModelError(f"init: expected {model.num_variables} labels or vectors, got one number")
-        rows = list(array.reshape(-1, array.shape[-1])) if array.size else []
-    else:
-        rows = list(init)
-        if all(isinstance(v, int | np.integer) for v in rows):
-            return Init(labels=graph.restrict(model._labels(np.array(rows, dtype=np.int64))))
+    labels, rows = _labels_or_vectors(model, init)
+    if labels is not None:
+        return Init(labels=graph.restrict(labels), state=init.state if isinstance(init, Result) else None)
     if len(rows) != model.num_variables:
         raise ModelError(f"init: expected {model.num_variables} labels or vectors, got {len(rows)}")
     vectors = []
@@ -240,12 +223,37 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
         try:
             v = np.asarray(rows[i], dtype=np.float64)
             right = v.shape == (card,) and np.isfinite(v).all() and (v >= 0).all() and abs(v.sum() - 1.0) <= 1e-6
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             right = False
         if not right:
             raise ModelError(f"init: variable {i} needs {card} non-negative numbers that sum to 1, got {rows[i]!r}")
         vectors.append(v)
     return Init(relaxed=np.concatenate(vectors) if vectors else np.zeros(0))
+
+
+def _labels_or_vectors(model: Model, init: Any) -> tuple[Labels | None, list[Any]]:
+    """What a run is to begin with: labels of all variables, else one relaxed vector for each, not checked yet."""
+    if isinstance(init, Result):
+        if len(init.labels) != model.num_variables:
+            raise ModelError(
+                f"init: the result has {len(init.labels)} labels, the model {model.num_variables} variables"
+            )
+        return model._labels(init.labels), []
+    array = as_array(init, "init") if hasattr(init, "__array__") else None  # arrays of other libraries too
+    if array is not None and array.ndim == 0:
+        raise ModelError(f"init: expected {model.num_variables} labels or vectors, got one number")
+    if array is None and (isinstance(init, str | bytes | Mapping) or not isinstance(init, Iterable)):
+        raise ModelError(
+            f"init: expected labels, relaxed vectors or a Result, got {type(init).__name__} (read_labels reads files)"
+        )
+    if array is not None and array.dtype != object:
+        if array.ndim == 1 or (array.shape == model.shape and np.issubdtype(array.dtype, np.integer)):
+            return model._labels(array), []
+        return None, list(array.reshape(-1, array.shape[-1])) if array.size else []
+    rows = list(init if array is None else array)
+    if all(isinstance(v, int | np.integer) for v in rows):
+        return model._labels([int(v) for v in rows]), []  # numbers beyond 64 bits are refused there
+    return None, rows
 
 
 class _Run:
@@ -254,6 +262,7 @@ class _Run:
     def __init__(
         self,
         model: Model,
+        graph: Graph,
         method: str,
         solver: Solver,
         context: Context,
@@ -264,7 +273,7 @@ class _Run:
     ) -> None:
         assert context.incumbent is not None
         self.model, self.method, self.solver, self.context = model, method, solver, context
-        self.graph, self.incumbent = model.graph(), context.incumbent
+        self.graph, self.incumbent = graph, context.incumbent
         self.callback, self.tracing, self.begin = callback, trace, begin
         self.at_once = at_once  # a limit of zero: nothing but the start is evaluated
         self.iterations = 0
@@ -363,7 +372,7 @@ class _Run:
         if self.callback is None:
             return False
         info = Info(self.iterations, elapsed, value, bound, self.graph.lift(self.incumbent.labels), progress.info)
-        return self.callback(info) is True
+        return isinstance(answer := self.callback(info), bool | np.bool_) and bool(answer)
 
     def _result(self, status: Status, state: Any) -> Result:
         graph, incumbent = self.graph, self.incumbent

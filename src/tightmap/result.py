@@ -152,7 +152,7 @@ class Result:
             )
         except KeyError as error:
             raise ModelError(f"Result.from_dict: {error} is missing or unknown") from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ModelError(f"Result.from_dict: {error}") from None
 
     def _repr_html_(self) -> str:

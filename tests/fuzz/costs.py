@@ -32,6 +32,8 @@ STYLES: dict[str, Numbers] = {
     "spread": _spread,
     "large integers": lambda rng, shape: 2.0**40 + rng.integers(-3, 4, size=shape),
     "tiny": lambda rng, shape: 1e-9 * rng.normal(size=shape),
+    "huge": lambda rng, shape: 1e285 * rng.normal(size=shape),
+    "far apart": lambda rng, shape: rng.choice([-1.0, 1.0], size=shape) * 10.0 ** rng.uniform(-290, 285, size=shape),
     "subnormal": lambda rng, shape: rng.integers(-50, 51, size=shape) * 5e-324,
 }
 USUAL = ("normal", "positive", "ties", "counts", "integers", "quarters")
@@ -88,6 +90,8 @@ def hardened(recipe: Recipe, rng: np.random.Generator, share: float) -> Recipe:
         elif name in ("add_factors", "add_indexed_factors", "add_sparse"):
             key = "values" if name == "add_sparse" else "tables"
             changed[key] = _forbid(given[key], rng, share)
+            if key == "tables" and rng.random() < 0.15:
+                changed[key] = _barred(changed[key], rng)
             if name == "add_sparse" and rng.random() < 0.1:
                 changed["default"] = np.inf
             if given.get("weights") is not None:
@@ -99,6 +103,18 @@ def hardened(recipe: Recipe, rng: np.random.Generator, share: float) -> Recipe:
 def _forbid(values: Any, rng: np.random.Generator, share: float) -> Any:
     array = np.asarray(values, dtype=np.float64)
     return np.where(rng.random(array.shape) < share, np.inf, array).tolist()
+
+
+def _barred(tables: Any, rng: np.random.Generator) -> Any:
+    """A whole row of every table is forbidden: one label of one of its variables."""
+    array = np.asarray(tables, dtype=np.float64)
+    if not array.size:
+        return tables
+    axis = int(rng.integers(array.ndim))
+    row = [slice(None)] * array.ndim
+    row[axis] = int(rng.integers(array.shape[axis]))
+    array[tuple(row)] = np.inf
+    return array.tolist()
 
 
 def map_costs(call: Call, change: Callable[[np.ndarray], np.ndarray]) -> Call:

@@ -13,6 +13,7 @@ from .costs import hardened, restyled
 from .recipe import Call, Recipe, recipe_of
 
 STATES = 20_000  # labellings of a model at most
+PATTERNS = 5  # variables of a factor of label patterns: the oracle looks at k^k labellings to put them in order
 REPEATED = 3_000  # entries of a table with a variable in it twice
 
 Rng = np.random.Generator
@@ -101,6 +102,8 @@ def _higher(rng: Rng, cards: list[int], scope: list[int]) -> list[Call]:
     k = len(scope)
     shape = tuple(cards[i] for i in scope)
     kind = str(rng.choice(["dense", "pn", "pattern", "sparse", "second"]))
+    if kind == "pattern" and k > PATTERNS:
+        kind = "pn"
     weights = rng.normal(size=1).tolist()
     if kind == "pn":
         costs = {"label_costs": rng.normal(size=min(shape)).tolist(), "disagreement": 1.0}
@@ -258,6 +261,46 @@ def _little(rng: Rng) -> Recipe:
     return Recipe(cards, calls)
 
 
+def _high(rng: Rng) -> Recipe:
+    """Factors of six to eight variables, of every kind that takes so many, some of them on the same variables."""
+    n = int(rng.integers(6, 10))
+    cards = [2] * n if rng.random() < 0.6 else _uneven(rng, n, largest=3)
+    calls = _unaries(rng, cards)
+    for _ in range(int(rng.integers(1, 4))):
+        k = int(rng.integers(6, min(8, n) + 1))
+        calls += _higher(rng, cards, rng.permutation(n)[:k].tolist())
+    edges = [[i, i + 1] for i in range(n - 1) if rng.random() < 0.3]
+    return Recipe(cards, calls + _pairs(rng, cards, edges))
+
+
+def _crowded(rng: Rng) -> Recipe:
+    """Everything awkward in one model: pieces that do not touch, variables of one label, the same variables again and
+    again in another order, with another kind of factor, and several times in one scope."""
+    n = int(rng.integers(4, 8))
+    cards = _uneven(rng, n, largest=4)
+    pieces = [list(range(0, n // 2)), list(range(n // 2, n))]
+    calls = _unaries(rng, cards)
+    for _ in range(int(rng.integers(3, 8))):
+        piece = pieces[int(rng.integers(2))]
+        repeated = rng.random() < 0.25
+        k = int(rng.integers(2, 5)) if repeated else int(rng.integers(2, len(piece) + 1))
+        scope = [int(i) for i in rng.choice(piece, size=k, replace=repeated)]
+        calls += _pairs(rng, cards, [scope]) if k == 2 else _higher(rng, cards, scope)
+        if rng.random() < 0.5:
+            again = [int(i) for i in rng.permutation(scope)]
+            calls += _pairs(rng, cards, [again]) if k == 2 else _higher(rng, cards, again)
+    return Recipe(cards, calls)
+
+
+def _wide_pair(rng: Rng) -> Recipe:
+    """Two variables of more than a hundred labels each that meet in a factor, and one of few labels beside them."""
+    cards = [int(rng.integers(100, 140)), int(rng.integers(100, 140))]
+    if rng.random() < 0.5:
+        cards = [int(rng.integers(256, 330)), int(rng.integers(10, 20)), 2]
+    edges = [[i, j] for i in range(len(cards)) for j in range(i + 1, len(cards))]
+    return Recipe(cards, _unaries(rng, cards) + _pairs(rng, cards, edges))
+
+
 SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "any": (3.0, _any),
     "tree": (1.0, _tree),
@@ -267,6 +310,9 @@ SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "orders": (2.0, _orders),
     "rules": (1.5, _rules),
     "little": (0.4, _little),
+    "high": (0.8, _high),
+    "crowded": (1.5, _crowded),
+    "wide pair": (0.3, _wide_pair),
 }
 
 

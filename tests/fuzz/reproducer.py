@@ -13,7 +13,17 @@ import tightmap as tm
 from .checks import CHECKS, close
 from .oracle import Oracle
 from .recipe import Recipe
-from .trials import Broken, Trial, foreign_recipe, known, start_labels, start_vectors, twin_of
+from .trials import (
+    Broken,
+    Trial,
+    foreign_recipe,
+    known,
+    other_unaries,
+    own_unaries,
+    start_labels,
+    start_vectors,
+    twin_of,
+)
 from .twins import TWINS, dense
 
 
@@ -76,6 +86,15 @@ def _solve(trial: Trial, recipe: Recipe) -> str:
         lines.append(_call("before", trial.other, {"max_iterations": "20", "seed": "1"}, "other"))
         lines.append("start = model.energy(before.labels)")
         extra["init"] = "before"
+    elif trial.kind == "plan":
+        prepared = {"method": repr(trial.method), **same}
+        lines += [
+            f"plan = tm.prepare(model, {_keywords(prepared)})",
+            f"first = plan.solve(unaries={other_unaries(trial, recipe)})",
+            _call("before", trial.method, same | {"init": "first"}),
+            f"result = plan.solve(unaries={own_unaries(recipe.build())}, **dict({_keywords(extra)}))",
+        ]
+        return "\n".join(lines)
     elif trial.kind != "plain":
         lines.append(_call("before", trial.method, same | ({"threads": "1"} if trial.kind == "threads" else {})))
         if trial.kind == "threads":
@@ -87,11 +106,24 @@ def _solve(trial: Trial, recipe: Recipe) -> str:
         lines += recipe.with_calls(recipe.calls[half:]).lines()
     if trial.kind in TWINS:
         lines += [f"# the same model, {trial.kind}", twin_of(trial, recipe).recipe.source()]
+    if trial.kind == "together":
+        lines += [
+            "from threading import Thread",
+            recipe.source("other"),
+            f"thread = Thread(target=tm.solve, args=(other, {trial.other!r}),"
+            " kwargs={'max_iterations': 20, 'threads': 1})",
+            "thread.start()",
+        ]
+        return "\n".join([*lines, _call("result", trial.method, same | extra), "thread.join()"])
     return "\n".join([*lines, _call("result", trial.method, same | extra)])
 
 
+def _keywords(given: dict[str, str]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in given.items())
+
+
 def _call(name: str, method: str, given: dict[str, str], model: str = "model") -> str:
-    return f"{name} = tm.solve({', '.join([model, repr(method), *(f'{k}={v}' for k, v in given.items())])})"
+    return f"{name} = tm.solve({', '.join([model, repr(method), _keywords(given)])})"
 
 
 def _optimum(line: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +21,9 @@ from .oracle import Oracle
 from .recipe import Recipe
 from .twins import TWINS, Twin, relabelled
 
-KINDS = ("plain", "init", "relaxed", "warm", "foreign", "again", "threads", "grown", "stop")
+KINDS = ("plain", "init", "relaxed", "warm", "foreign", "again", "threads", "grown", "stop", "plan", "together")
+MOMENTS = (1e-9, 0.01, 0.05)  # limits that may end a run anywhere
+TIMED = ("plain", "init", "relaxed", "warm", "foreign")  # kinds of trial that compare nothing that time may change
 SLOW = ("admm",)  # methods that take seconds to end by themselves, and so mostly get a limit
 # these must say OPTIMAL or INFEASIBLE of a small model when nothing limits them
 PROVES = ("exact", "auto", "cpsat", "toulbar2")
@@ -30,7 +35,8 @@ class Trial:
     """One method, its arguments, and what is done besides one plain run.
 
     kind : one of KINDS, or the name of a twin.  "warm" begins with a result of this model, "foreign" with one of
-           another model of the same size, "grown" solves the model once before its last calls are made
+           another model of the same size, "grown" solves the model once before its last calls are made, "plan" is the
+           second run of a plan whose first had other unaries, "together" runs beside another method in a second thread
     seed : of what the kind makes up: a labelling, a twin
     other : method whose result is the warm start
     """
@@ -90,8 +96,12 @@ def random_trial(rng: np.random.Generator, method: str, kind: str) -> Trial:
         arguments["threads"] = 1 if rng.random() < 0.8 else 2
     elif "time_limit" in arguments:
         del arguments["time_limit"]
-    other = str(rng.choice([method, *METHODS])) if kind in ("warm", "foreign") else ""
+    if kind in ("plan", "together") and "time_limit" in arguments:
+        del arguments["time_limit"]
+    other = str(rng.choice([method, *METHODS])) if kind in ("warm", "foreign", "together") else ""
     watched = bool(kind != "stop" and rng.random() < 0.6)
+    if kind in TIMED and "max_iterations" not in arguments and rng.random() < 0.15:
+        arguments["time_limit"] = float(rng.choice(MOMENTS))
     return Trial(method, kind, arguments, random_options(rng, method), watched, int(rng.integers(2**31)), other)
 
 
@@ -178,11 +188,19 @@ def _facts(trial: Trial, recipe: Recipe, oracle: Oracle) -> tuple[dict[str, Any]
     facts: dict[str, Any] = {"model": recipe.build(), "seen": [], **numbers}
     extra: dict[str, Any] = {"callback": facts["seen"].append, "trace": True} if trial.watched else {}
     given, due = _before(trial, recipe, facts, arguments)
-    result = facts["result"] = tm.solve(facts["model"], trial.method, **arguments, **(extra | given))
+    if trial.kind == "plan":
+        result = facts["plan"].solve(unaries=own_unaries(facts["model"]), **extra)
+    elif trial.kind == "together":
+        with beside(recipe.build(), trial.other):
+            result = tm.solve(facts["model"], trial.method, **arguments, **(extra | given))
+    else:
+        result = tm.solve(facts["model"], trial.method, **arguments, **(extra | given))
+    facts["result"] = result
     facts["summed"] = oracle.energy(result.labels)
     checks = [*RUN, *due] + (list(SHOWN) if trial.watched else [])
     no_time = arguments.get("time_limit") == 0.0
-    stopped = trial.kind == "stop" or "max_iterations" in arguments or no_time
+    moment = arguments.get("time_limit") in MOMENTS
+    stopped = trial.kind == "stop" or "max_iterations" in arguments or no_time or moment
     if "max_iterations" in arguments or no_time:
         checks.append("iterations within the limit")
     if no_time:
@@ -220,7 +238,13 @@ def _before(
         case "threads":
             facts["before"] = tm.solve(model, method, **arguments, threads=1)
             return {"threads": 2}, ["same labels", "same bound"]
-        case "again":
+        case "plan":
+            plan = facts["plan"] = tm.prepare(model, method, **arguments)
+            facts["before"] = tm.solve(
+                model, method, init=plan.solve(unaries=other_unaries(trial, recipe)), **arguments
+            )
+            return {}, ["same labels", "same bound"]
+        case "again" | "together":
             facts["before"] = tm.solve(model, method, **arguments)
             return {}, ["same labels", "same bound"]
         case "grown":
@@ -234,6 +258,33 @@ def _before(
     twin = twin_of(trial, recipe)
     facts["model"] = twin.recipe.build()
     return {}, _twin_checks(twin)
+
+
+def own_unaries(model: tm.Model) -> list[list[float]]:
+    """The unaries of a model, one list a variable."""
+    return [model.unaries[a:b].tolist() for a, b in zip(model.offset[:-1], model.offset[1:], strict=True)]
+
+
+def other_unaries(trial: Trial, recipe: Recipe) -> list[list[float]]:
+    """Unaries that are not the model's."""
+    rng = np.random.default_rng(trial.seed)
+    return [rng.integers(-2, 3, size=c).astype(float).tolist() for c in recipe.cards]
+
+
+@contextmanager
+def beside(model: tm.Model, method: str) -> Iterator[None]:
+    """Another run in a second thread."""
+
+    def run() -> None:
+        with suppress(tm.ModelError):  # not every method takes every model
+            tm.solve(model, method, max_iterations=20, threads=1)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _twin_checks(twin: Twin) -> list[str]:

@@ -24,7 +24,7 @@ from tightmap.canonical.merge import merge_duplicates
 from tightmap.canonical.recognise import Sums, recognise
 from tightmap.canonical.units import Unit, choose_unit, lost_costs
 from tightmap.errors import ModelError
-from tightmap.factors.block import Block, Exceptions
+from tightmap.factors.block import Block, Exceptions, labelling_numbers
 from tightmap.factors.piece import Piece, ascending, simple_piece
 from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind
 
@@ -198,7 +198,7 @@ class _Builder:
         for q, order in enumerate(orders):
             mine = np.flatnonzero(group.reshape(-1) == q)
             turned = tuple(shape[p] for p in order)
-            keys = np.ravel_multi_index(tuple(entries[:, order].T), turned) if len(entries) else np.zeros(0, np.int64)
+            keys = labelling_numbers(entries[:, order], turned)
             at = np.argsort(keys)
             ints = np.concatenate(([len(keys)], np.asarray(keys)[at])).astype(np.int64)[None]
             piece = simple_piece(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.errors import ModelError
-from tightmap.factors.block import Block, Exceptions
+from tightmap.factors.block import Block, Exceptions, labelling_numbers
 from tightmap.factors.custom import CustomBlock
 from tightmap.factors.dense import DenseBlock
 from tightmap.factors.sparse import SparseBlock
@@ -111,7 +111,7 @@ def _checked(block: CustomBlock, row: int, shape: tuple[int, ...], found: Except
     entries = entries.astype(np.int64)
     if ((entries < 0) | (entries >= np.array(shape))).any() or not default > -np.inf:
         raise ModelError(f"{what}: labels or the default cost {default} are out of range, label counts are {shape}")
-    if len(np.unique(np.ravel_multi_index(tuple(entries.T), shape))) < len(entries):
+    if len(np.unique(labelling_numbers(entries, shape))) < len(entries):
         raise ModelError(f"{what}: the same labelling is listed twice")
     if (block.checked_costs(np.full(len(entries), row), entries) != values).any():
         raise ModelError(f"{what}: the costs listed are not those of {type(block).__name__}.costs")

@@ -20,12 +20,29 @@ if TYPE_CHECKING:
     from tightmap.model.model import Model
 
 app = typer.Typer(
-    help="Find the most probable labelling (MAP) of a discrete Markov random field, with certified lower bounds.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _tell_version(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        import tightmap
+
+        context.obj.say(f"tightmap {tightmap.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="say which version this is")
+    ] = False,
+) -> None:
+    """Find the most probable labelling (MAP) of a discrete Markov random field, with certified lower bounds."""
+
 
 ModelPath = Annotated[str, typer.Argument(metavar="MODEL", help="model file: .uai .LG .h5 .npz .wcsp .cfn .dd ...")]
 JsonPath = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="write one JSON object, - for stdout")]
@@ -68,7 +85,10 @@ def parse_options(pairs: list[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise OptionError(f"--option takes KEY=VALUE, got {pair!r}")
-        out[key.replace("-", "_")] = value
+        name = key.replace("-", "_")
+        if name in out:
+            raise OptionError(f"--option {name} is given twice")
+        out[name] = value
     return out
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -109,6 +110,27 @@ class Block(ABC):
 def _largest(values: npt.NDArray[Any]) -> float:
     """The largest finite absolute value."""
     return float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
+
+
+def labelling_numbers(labels: npt.NDArray[np.integer], shape: Sequence[int]) -> IntArray:
+    """C-order index of every row of (m, k) labels.
+
+    As np.ravel_multi_index, which takes no more axes than an array may have: 31 or 32 before NumPy 2.
+    """
+    numbers = np.zeros(len(labels), dtype=np.int64)
+    for p, count in enumerate(shape):
+        numbers *= int(count)
+        numbers += labels[:, p]
+    return numbers
+
+
+def numbered_labellings(numbers: npt.NDArray[np.integer], shape: Sequence[int]) -> IntArray:
+    """(m, k) labels of C-order indices, as np.unravel_index for any number of axes."""
+    rest = np.array(numbers, dtype=np.int64)
+    labels = np.empty((len(rest), len(shape)), dtype=np.int64)
+    for p in range(len(shape) - 1, -1, -1):
+        rest, labels[:, p] = np.divmod(rest, int(shape[p]))
+    return labels
 
 
 def label_grid(shape: tuple[int, ...]) -> list[npt.NDArray[np.int64]]:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError, OptionError
-from tightmap.factors.block import Block, weighted
+from tightmap.factors.block import Block, numbered_labellings, weighted
 from tightmap.factors.kinds import row_named
 from tightmap.graph.graph import FloatArray, IntArray
 
@@ -71,7 +71,7 @@ class CustomBlock(Block):
         out = np.empty(len(rows) * size)
         for begin in range(0, len(out), LABELLINGS):
             at = np.arange(begin, min(begin + LABELLINGS, len(out)))
-            labels = np.stack(np.unravel_index(at % size, shape), axis=1).astype(np.int64)
+            labels = numbered_labellings(at % size, shape)
             out[at] = self.checked_costs(np.asarray(rows, dtype=np.int64)[at // size], labels)
         return out.reshape(len(rows), *shape)
 
@@ -82,7 +82,13 @@ class CustomBlock(Block):
 
     def checked_costs(self, rows: IntArray, labels: IntArray) -> FloatArray:
         """``costs``, once it is certain that they are costs."""
-        costs = np.asarray(self.costs(rows, labels), dtype=np.float64)
+        found = self.costs(rows, labels)
+        try:
+            if np.iscomplexobj(found):
+                raise TypeError("complex numbers are no costs")
+            costs = np.asarray(found, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelError(f"{self.name}: costs must return numbers ({error})") from None
         if costs.shape != rows.shape:
             raise ModelError(f"{self.name}: costs of {len(rows)} labellings have the shape {costs.shape}")
         wrong = ~(costs > -np.inf)

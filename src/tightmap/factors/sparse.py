@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.block import PART, Block, Exceptions, weighted
+from tightmap.factors.block import PART, Block, Exceptions, labelling_numbers, weighted
 from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
 from tightmap.factors.piece import Form, Piece
 from tightmap.factors.sparse_kernels import (
@@ -43,7 +43,7 @@ class SparseBlock(Block):
 
     def keys(self) -> IntArray:
         """C-order index of every exception."""
-        return np.ravel_multi_index(tuple(self.entries.T), tuple(self.shape)).astype(np.int64)
+        return labelling_numbers(self.entries, self.shape.tolist())
 
     @lazy
     def sorted_keys(self) -> tuple[IntArray, FloatArray]:
@@ -70,7 +70,7 @@ class SparseBlock(Block):
                 value[r] = self.values[at[0]] if len(at) else value[r]
         elif len(self.entries):
             keys, values = self.sorted_keys
-            wanted = np.ravel_multi_index(tuple(own.T), tuple(self.shape))
+            wanted = labelling_numbers(own, self.shape.tolist())
             at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
             hit = keys[at] == wanted
             value[hit] = values[at[hit]]

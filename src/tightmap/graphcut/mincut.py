@@ -6,7 +6,9 @@
 
 The flow is computed in whole numbers.  Capacities that are not whole are rounded to multiples of 2^-40 of the largest
 one (fewer bits where the sum of all would not fit), and ``value`` is the cost of the cut that was found, in the
-capacities as given; ``error`` is how far that can be above the least one.
+capacities as given; ``error`` is how far that can be above the least one.  A capacity that no minimum cut can pay,
+because a cut that was found costs less than a quarter of it, counts as twice that cut, and the flow is computed again:
+large numbers that are meant as infinity do not take the bits of the others.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from tightmap.errors import ModelError
 from tightmap.graphcut.flow import Flow, GridFlow, MaxFlow, ends
+from tightmap.model.checks import as_array
 from tightmap.runtime.memory import require
 
 BITS = 40  # of the largest capacity after rounding
@@ -48,6 +51,15 @@ class MinimumCut:
     # ------------------------------------------------------------------------------------------ solving
 
     def _solve_afresh(self) -> None:
+        """Solve; again, with more bits for the others, where the largest capacities are far beyond what is paid."""
+        self._limit = np.inf  # larger capacities than this count as this
+        largest = self._solve_rounded()
+        while self._rounded and 0.0 < 4.0 * self.value < largest:
+            self._limit = 2.0 * self.value
+            largest = self._solve_rounded()
+
+    def _solve_rounded(self) -> float:
+        """Solve in whole numbers; the largest finite capacity, as it counts."""
         arrays = [self._source, self._sink, *(a for pair in self._pairs for a in pair)]
         finite = [float(np.abs(np.where(np.isfinite(a), a, 0)).max(initial=0)) if a.size else 0.0 for a in arrays]
         whole = all(np.issubdtype(a.dtype, np.integer) or (a[np.isfinite(a)] % 1 == 0).all() for a in arrays)
@@ -55,6 +67,7 @@ class MinimumCut:
         # Upper bound on the sum of all finite capacities: a cut that costs more pays an infinite one
         count = 2 * nodes + sum(self._spread(a) for pair in self._pairs for a in pair)
         largest = max(finite, default=0.0)
+        largest = min(largest, self._limit)
         room = ROOM - int(np.ceil(np.log2(max(count, 2))))
         if whole and largest < 2.0**room:
             self._scale = 1.0
@@ -75,6 +88,7 @@ class MinimumCut:
             forward, backward = [a for a, _ in pairs], [b for _, b in pairs]
             self._flow = GridFlow(self._offsets, forward, backward, s, t, dtype)
         self._read()
+        return largest
 
     def _fits(self, most: float) -> bool:
         """Whether what meets at one node stays below a number, whatever the flow is."""
@@ -89,7 +103,8 @@ class MinimumCut:
         if np.issubdtype(a.dtype, np.integer) and self._scale == 1.0:
             return a.astype(np.int64, copy=False)
         finite = np.isfinite(a)
-        return np.where(finite, np.rint(np.where(finite, a, 0) * self._scale), self._infinite).astype(np.int64)
+        scaled = np.rint(np.where(finite, np.minimum(a, self._limit), 0) * self._scale)
+        return np.where(finite, scaled, self._infinite).astype(np.int64)
 
     def _read(self) -> None:
         assert self._flow is not None
@@ -109,6 +124,10 @@ class MinimumCut:
     def cost(self, source_side: npt.ArrayLike) -> float:
         """What the cut with these nodes on the side of the source costs."""
         side = np.asarray(source_side, dtype=bool).reshape(self._source.shape)
+        with np.errstate(over="ignore"):
+            return self._cost(side)
+
+    def _cost(self, side: npt.NDArray[np.bool_]) -> float:
         total = float(self._sink[side].sum()) + float(self._source[~side].sum())
         if self._edges is not None:
             p, q = side[self._edges[:, 0]], side[self._edges[:, 1]]
@@ -124,7 +143,7 @@ class MinimumCut:
 
         Worthwhile when few of them change: frames of a film, strokes of a user, steps of a parameter.
         """
-        s, t = (_terminals(a, name) for a, name in ((source, "source"), (sink, "sink")))
+        s, t = (_own(a, name) for a, name in ((source, "source"), (sink, "sink")))
         if s.shape != self._source.shape or t.shape != self._source.shape:
             raise ModelError(
                 f"update: source and sink must have the shape {self._source.shape}, got {s.shape}, {t.shape}"
@@ -133,6 +152,7 @@ class MinimumCut:
         self._source, self._sink = s, t
         assert self._flow is not None
         exact = self._rounded or all((a[np.isfinite(a)] * self._scale % 1 == 0).all() for a in (s, t))
+        exact = exact and self._limit == np.inf  # which follows from the terminals as they were
         if not exact or not self._fits(SMALL if self._flow.cap.dtype == np.int32 else 2.0**BITS):
             self._solve_afresh()  # in another unit, or in wider numbers
             return self
@@ -152,8 +172,8 @@ def _paid(capacity: Array, cut: Array) -> float:
     return float(capacity[cut].sum()) if capacity.ndim else (float(capacity) * int(cut.sum()) if cut.any() else 0.0)
 
 
-def _terminals(a: npt.ArrayLike, name: str) -> Array:
-    return _checked(np.array(a), name)
+def _own(a: npt.ArrayLike, name: str) -> Array:
+    return _checked(as_array(a, f"maxflow: {name}").copy(), name)
 
 
 def _checked(a: Array, name: str) -> Array:
@@ -189,14 +209,14 @@ def maxflow(
 
     Whole numbers are solved exactly.  ``cut.update(source, sink)`` solves again from the present flow.
     """
-    s, t = _terminals(source, "source"), _terminals(sink, "sink")
+    s, t = _own(source, "source"), _own(sink, "sink")
     if s.shape != t.shape:
         raise ModelError(f"maxflow: source has the shape {s.shape} and sink {t.shape}; both are one number per node")
     if s.ndim == 0:
         raise ModelError("maxflow: source and sink must be arrays with one number per node")
     if edges is not None:
-        return _on_edges(s, t, np.asarray(edges), capacity, reverse, offsets)
-    steps = np.eye(s.ndim, dtype=np.int64) if offsets is None else np.asarray(offsets)
+        return _on_edges(s, t, as_array(edges, "maxflow: edges"), capacity, reverse, offsets)
+    steps = np.eye(s.ndim, dtype=np.int64) if offsets is None else as_array(offsets, "maxflow: offsets")
     if steps.ndim != 2 or steps.shape[1] != s.ndim or not np.issubdtype(steps.dtype, np.integer):
         raise ModelError(f"maxflow: offsets must be whole numbers of the shape (k, {s.ndim}), got {steps.shape}")
     if not steps.any(axis=1).all():
@@ -221,10 +241,10 @@ def _on_edges(s: Array, t: Array, pairs: Array, capacity: Any, reverse: Any, off
     require(24.0 * len(s) + 60.0 * len(pairs), f"a network of {len(s)} nodes and {len(pairs)} edges")
 
     def per_edge(given: Any, name: str) -> Array:
-        a = _checked(np.asarray(given), name)
+        a = _own(given, name)
         if a.ndim and a.shape != (len(pairs),):
             raise ModelError(f"maxflow: {name} must be one number or one per edge, {len(pairs)}; got {a.shape}")
-        return np.broadcast_to(a, (len(pairs),)).copy()
+        return np.broadcast_to(a, (len(pairs),)).copy() if a.ndim == 0 else a
 
     there = per_edge(capacity, "capacity")
     back = there if reverse is None else per_edge(reverse, "reverse")
@@ -238,7 +258,7 @@ def _per_offset(given: Any, steps: Array, shape: tuple[int, ...], name: str) -> 
         raise ModelError(f"maxflow: {name} must be one number or one entry per offset, {len(steps)}; got {len(each)}")
     out = []
     for offset, entry in zip(steps, each, strict=True):
-        a = _checked(np.asarray(entry), name)
+        a = _own(entry, name)
         wanted = tuple(max(0, n - abs(int(o))) for n, o in zip(shape, offset, strict=True))
         if a.ndim and a.shape != wanted:
             raise ModelError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.factors.block import labelling_numbers
 from tightmap.graph.graph import FloatArray, IntArray
 from tightmap.io.source import AXES, check_entries
 from tightmap.model.model import Model
@@ -130,7 +131,7 @@ class Table:
         if labels is not None and len(shape) >= 2 and size > SMALL and 4 * len(self.costs) < size:
             costs = self.costs
             if size < 2.0**62 and len(labels):
-                keys = np.ravel_multi_index(tuple(labels.T), shape)
+                keys = labelling_numbers(labels, shape)
                 last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
                 labels, costs = labels[last], costs[last]
             model.add_sparse(scope[None], labels, costs, self.default)

@@ -62,8 +62,8 @@ def read_header(stream: IO[bytes], size: int, what: str) -> Header:
     if dtype.hasobject or dtype.kind not in _KINDS or dtype.names is not None or dtype.subdtype is not None:
         raise ModelError(f"{what}: expected numbers, got {dtype} (nothing is unpickled)")
     body = size - stream.tell()
-    if len(shape) > AXES or min(shape, default=1) < 0 or math.prod(max(s, 1) for s in shape) >= 2**48:
-        raise ModelError(f"{what}: expected at most {AXES} axes and 2^48 entries, got {len(shape)} axes")
+    if len(shape) > AXES + 2 or min(shape, default=1) < 0 or math.prod(max(s, 1) for s in shape) >= 2**48:
+        raise ModelError(f"{what}: expected at most {AXES + 2} axes and 2^48 entries, got {len(shape)} axes")
     needed = math.prod(shape) * dtype.itemsize
     if needed != body or dtype.itemsize == 0:
         raise ModelError(f"{what}: shape {shape} of {dtype} needs {needed} bytes, got {body}")

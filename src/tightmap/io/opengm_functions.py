@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tightmap.factors.block import numbered_labellings
 from tightmap.factors.pattern import bell, pattern_ranks
 from tightmap.graph.graph import IntArray
 from tightmap.io import opengm_streams as ids
@@ -164,16 +165,16 @@ def _sparse(model: Model, functions: Functions, scopes: IntArray, used: IntArray
         shape = functions.indices[shape_at : shape_at + k]
         functions.check(np.broadcast_to(shape, (len(part), k)), np.full(len(part), f), scopes[part], model)
         keys = functions.indices[keys_at : keys_at + number]
-        size = float(np.prod(shape.astype(np.float64)))
-        if size >= 2.0**62 or (number and (keys.min() < 0 or keys.max() >= size)):
-            functions.fail(f"function {f}: expected keys in 0..{size - 1:.0f}")
+        size = math.prod(shape.tolist())  # as a float the last keys of 2^60 would be as large as it is
+        if size >= 2**62 or (number and (int(keys.min()) < 0 or int(keys.max()) >= size)):
+            functions.fail(f"function {f}: expected keys in 0..{size - 1}")
         default = float(functions.values[value_at])
         values = functions.values[value_at + 1 : value_at + 1 + number]
         own = scopes[part]
         if k > AXES:  # one label needs no axis
             own, shape = own[:, shape > 1], shape[shape > 1]
         axes = tuple(shape.tolist())
-        labels = np.stack(np.unravel_index(keys, axes, order="F"), axis=1) if axes else np.zeros((number, 0), int)
+        labels = numbered_labellings(keys, axes[::-1])[:, ::-1]  # the first label runs fastest
         if len(axes) >= 2:
             model.add_sparse(own, labels, values, default)
             continue

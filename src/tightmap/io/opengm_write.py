@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.block import Block
+from tightmap.factors.block import Block, labelling_numbers
 from tightmap.factors.custom import CustomBlock
 from tightmap.factors.dense import DenseBlock
 from tightmap.factors.difference import DifferenceBlock, LinearBlock
@@ -191,7 +191,7 @@ def _patterns(streams: _Streams, model: Model, block: PatternBlock, scopes: IntA
 def _sparse(streams: _Streams, block: SparseBlock, scopes: IntArray, weights: FloatArray) -> None:
     for turn, part in group_rows(np.argsort(scopes, axis=1, kind="stable")):
         shape = block.shape[list(turn)]
-        keys = np.ravel_multi_index(tuple(block.entries[:, list(turn)].T), tuple(shape), order="F")
+        keys = labelling_numbers(block.entries[:, list(turn)[::-1]], shape[::-1].tolist())  # the first runs fastest
         order = np.argsort(keys)
         head = np.concatenate([[block.arity, *shape, len(keys)], keys[order]])
         numbers = np.concatenate([block.default.reshape(1), block.values[order]])

@@ -29,7 +29,7 @@ MAX_BYTES = 2 << 30  # of one file after decompression, and of one array in it
 MAX_LABELS = 1 << 28  # sum of the label counts of a model: its unary costs alone take 8 bytes each
 MAX_ENTRIES = 50_000_000  # table entries that reading or writing may add by expanding structured factors
 MAX_ARITY = 127  # variables of a factor, as in Model
-AXES = 32  # of an array in every release of NumPy; factors of more variables drop those with one label
+AXES = 30  # of a table, so that every release of NumPy can stack and index it; longer scopes drop single labels
 
 SMALL_CONTENT = 64 << 20  # what any compressed file may expand to
 EXPANSION = 500  # beyond that, at most so many times the packed size: repetitive tables reach 100 or 200
@@ -71,12 +71,12 @@ class Source:
             if size > MAX_BYTES:
                 raise ModelError(f"has {size} bytes, the limit is {MAX_BYTES}")
             require(size, f"the content of {size} bytes")
-            return self._read(size)
+            return _as_meant(self._read(size))
         most = min(MAX_BYTES, available_bytes() // 4)  # its pieces are joined at the end, and readers need room too
         content = self._read(most + 1)
         if len(content) > most:
             raise ModelError(f"{size} bytes expand to more than {most}, the limit on this machine")
-        return content
+        return _as_meant(content)
 
     @property
     def file_size(self) -> int:
@@ -130,6 +130,19 @@ class Source:
 
     def stream(self) -> IO[bytes]:
         return io.BytesIO(self.data)
+
+
+_PACKED = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}  # first bytes, and the suffix that unpacks
+
+
+def _as_meant(content: bytes) -> bytes:
+    """The content without the mark that some editors put before text; what a name has led astray is said in words."""
+    for mark, suffix in _PACKED.items():
+        if content.startswith(mark):
+            raise ModelError(f"the content is compressed; the name must end in {suffix} for it to be unpacked")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ModelError("this is text in UTF-16, expected plain text or UTF-8")
+    return content.removeprefix(b"\xef\xbb\xbf")
 
 
 def check_labels(cards: npt.NDArray[Any], where: str, content: int) -> None:

@@ -93,10 +93,14 @@ def outcomes(
     try:
         engine = make_engine(None if known is None else known.record)
         source, open_, running = iter(items), True, 0
+        trouble: Exception | None = None  # of whoever makes the models, told after those that were made
         while flag is None or not flag.is_set():
             outcome: Outcome | None = None
             if open_ and running < engine.window:
-                drawn = next(source, None)
+                try:
+                    drawn = next(source, None)
+                except Exception as error:
+                    trouble, drawn = error, None
                 if drawn is None:
                     open_ = False
                     continue
@@ -105,6 +109,8 @@ def outcomes(
             elif running:
                 outcome = engine.next(POLL)
                 running -= outcome is not None
+            elif trouble is not None:
+                raise trouble
             else:
                 return
             if outcome is not None:

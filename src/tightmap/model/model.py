@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,19 @@ from tightmap.factors.sparse import SparseBlock
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.model.checks import (
     add_costs,
+    as_array,
     check_costs,
     check_evidence,
     check_labels,
     check_limits,
+    check_number,
+    check_rows,
     check_scopes,
     check_variables,
     check_weights,
     finite_products,
+    listed,
+    own_arrays,
 )
 from tightmap.runtime.memory import require
 
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from tightmap.factors.custom import CustomBlock
 
 UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
-SPARSE_ARITY = 64  # axes of an array of NumPy, with which labellings are numbered
+SPARSE_ARITY = 64  # more than two labels each would be more labellings than can be numbered
 
 
 def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
@@ -81,7 +86,7 @@ class Model:
     """
 
     def __init__(self, cardinalities: npt.ArrayLike) -> None:
-        cards = np.asarray(cardinalities)
+        cards = as_array(cardinalities, "cardinalities")
         if cards.size == 0:
             cards = np.zeros(0, dtype=np.int64)
         if cards.ndim != 1 or not np.issubdtype(cards.dtype, np.integer):
@@ -105,7 +110,7 @@ class Model:
         self.clamped: IntArray = _nothing(len(cards))
         self._unaries: FloatArray | None = None  # flat; None while all are zero
         self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
-        self._graph: Graph | None = None
+        self._made: dict[str, Graph] = {}  # the canonical form, another dict after every change
 
     @classmethod
     def grid(cls, *size: Any) -> Model:
@@ -198,7 +203,7 @@ class Model:
             raise ModelError("edges: the model was not made by Model.grid, list the edges yourself")
         reach = neighbourhoods(len(shape))
         wanted = 2 * len(shape) if neighbours is None else neighbours
-        if wanted not in reach:
+        if not isinstance(wanted, int | np.integer) or wanted not in reach:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
         index = np.arange(self.num_variables).reshape(shape)
@@ -217,14 +222,14 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
         self._owned = False
-        state = self.__dict__ | {"_graph": None, "blocks": list(self.blocks)}
-        del state["offset"]
+        state = self.__dict__ | {"blocks": list(self.blocks)}
+        del state["offset"], state["_made"]
         if not (self.clamped >= 0).any():
             del state["clamped"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
+        self.__dict__ |= state | {"_made": {}}
         cards = self.cardinalities
         self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
         if "clamped" not in state:
@@ -234,14 +239,14 @@ class Model:
         """copy.copy(self), with what follows from the cardinalities shared as well."""
         twin = object.__new__(type(self))
         self._owned = False
-        twin.__dict__ |= self.__dict__ | {"_graph": None, "blocks": list(self.blocks)}
+        twin.__dict__ |= self.__dict__ | {"_made": {}, "blocks": list(self.blocks)}
         return twin
 
     # ------------------------------------------------------------------ building
 
     def add_constant(self, cost: float) -> None:
         """Add a number to the energy of every labelling."""
-        more = float(check_costs(cost, "constant").reshape(()))
+        more = check_number(cost, "constant")
         if not np.isfinite(self.constant + more) and np.isfinite(self.constant) and np.isfinite(more):
             raise ModelError("constant: the constants add up to more than a number can hold")
         self.constant += more
@@ -260,7 +265,8 @@ class Model:
             index = check_variables(nodes, self.num_variables, "add_unaries: nodes", 1)
             cards = cards[index]
         what = "add_unaries: costs"
-        if isinstance(costs, np.ndarray) and costs.dtype != object:
+        costs = listed(costs, what)
+        if isinstance(costs, np.ndarray):
             array = check_costs(costs, what)
             if nodes is None and self.shape is not None and array.shape[:-1] == self.shape:
                 array = array.reshape(-1, array.shape[-1])
@@ -271,9 +277,9 @@ class Model:
                 raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
             flat = array.ravel()
         else:
-            rows = [check_costs(c, f"{what} of variable {int(i)}") for i, c in zip(index, costs, strict=False)]
-            if len(rows) != len(index) or len(list(costs)) != len(index):
-                raise ModelError(f"{what}: expected {len(index)} vectors, got {len(list(costs))}")
+            if len(costs) != len(index):
+                raise ModelError(f"{what}: expected {len(index)} vectors, got {len(costs)}")
+            rows = [check_costs(c, f"{what} of variable {int(i)}") for i, c in zip(index, costs, strict=True)]
             for i, c, row in zip(index, cards, rows, strict=True):
                 if row.shape != (c,):
                     raise ModelError(f"{what}: variable {int(i)} has {int(c)} labels, got a shape of {row.shape}")
@@ -317,6 +323,7 @@ class Model:
                 blocks.append(block)
                 continue
             w = check_weights(values, len(block), what)
+            w = own_arrays({"weights": w}, [values]).get("weights", w)
             tables = isinstance(block, DenseBlock | SparseBlock)
             if tables and (w < 0).any() and any(np.isinf(getattr(block, name)).any() for name in block.costs_in):
                 raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
@@ -344,7 +351,7 @@ class Model:
             raise ModelError(
                 f"{what}: tables: expected {k} axes (shared) or ({m}, ...) with {k + 1}, got a shape of {table.shape}"
             )
-        self.add_indexed_factors(index, table, rows, weights)
+        self._add_tables(index, table, rows, weights, given=(scopes, tables, weights))
 
     def add_indexed_factors(
         self, scopes: npt.ArrayLike, tables: Any, index: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -352,11 +359,18 @@ class Model:
         """Add dense factors that share a pool of tables: factor c uses tables[index[c]], tables is (t, S1, ..., Sk)."""
         what = "add_factors"
         scope = self._scopes(scopes, what)
-        m, k = scope.shape
         table = check_costs(tables, f"{what}: tables")
-        rows = np.asarray(index)
-        if rows.shape != (m,) or (m and (rows.min() < 0 or rows.max() >= len(table))):
-            raise ModelError(f"{what}: index: expected {m} numbers in 0..{len(table) - 1}")
+        rows = check_rows(index, f"{what}: index", 1)
+        count = len(table) if table.ndim else 0
+        if len(rows) != len(scope) or (len(rows) and (rows.min() < 0 or rows.max() >= count)):
+            raise ModelError(f"{what}: index: expected {len(scope)} numbers in 0..{count - 1}")
+        self._add_tables(scope, table, rows, weights, given=(scopes, tables, index, weights))
+
+    def _add_tables(
+        self, scope: IntArray, table: FloatArray, rows: IntArray, weights: npt.ArrayLike | None, given: tuple[Any, ...]
+    ) -> None:
+        what = "add_factors"
+        m, k = scope.shape
         w = check_weights(weights, m, what)
         wrong = self.cardinalities[scope] != np.asarray(table.shape[1:])
         if wrong.any():
@@ -377,7 +391,7 @@ class Model:
         elif k == 1:
             self._add_unary_factors(scope[:, 0], table, rows, w)
         else:
-            self._append(DenseBlock(scope, w, table, rows.astype(np.int64)))
+            self._append(DenseBlock(scope, w, table, rows), *given)
 
     def _add_unary_factors(self, nodes: IntArray, tables: FloatArray, rows: IntArray, weights: FloatArray) -> None:
         """Some factors at a time: a table that many factors share must not be written out for all of them at once."""
@@ -397,7 +411,7 @@ class Model:
     def add_potts(self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
         """weights[c] * [a != b] on (m, 2) edges; label counts of the two ends may differ."""
         scopes = self._scopes(edges, "add_potts", arity=2)
-        self._append(PottsBlock(scopes, check_weights(weights, len(scopes), "add_potts")))
+        self._append(PottsBlock(scopes, check_weights(weights, len(scopes), "add_potts")), edges, weights)
 
     def add_truncated_linear(
         self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
@@ -406,7 +420,8 @@ class Model:
         what = "add_truncated_linear"
         scopes = self._scopes(edges, what, arity=2)
         m = len(scopes)
-        self._append(LinearBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
+        block = LinearBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what))
+        self._append(block, edges, weights, limit)
 
     def add_truncated_quadratic(
         self, edges: npt.ArrayLike, weights: npt.ArrayLike | None = None, limit: npt.ArrayLike = np.inf
@@ -415,7 +430,8 @@ class Model:
         what = "add_truncated_quadratic"
         scopes = self._scopes(edges, what, arity=2)
         m = len(scopes)
-        self._append(QuadraticBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what)))
+        block = QuadraticBlock(scopes, check_weights(weights, m, what), check_limits(limit, m, what))
+        self._append(block, edges, weights, limit)
 
     def add_pn_potts(
         self,
@@ -436,10 +452,10 @@ class Model:
         own = np.zeros(labels) if label_costs is None else check_costs(label_costs, f"{what}: label_costs")
         if own.ndim != 1 or len(own) < labels:
             raise ModelError(f"{what}: label_costs: expected {labels} numbers, got a shape of {own.shape}")
-        costs = np.concatenate(([disagreement], own[:labels]))
+        costs = np.concatenate(([check_number(disagreement, f"{what}: disagreement")], own[:labels]))
         if not np.isfinite(costs).all():
             raise ModelError(f"{what}: costs must be finite; write hard constraints as tables (add_factors)")
-        self._append(PnPottsBlock(index, check_weights(weights, len(index), what), costs))
+        self._append(PnPottsBlock(index, check_weights(weights, len(index), what), costs), scopes, weights)
 
     def add_label_patterns(
         self, scopes: npt.ArrayLike, values: npt.ArrayLike, weights: npt.ArrayLike | None = None
@@ -458,7 +474,7 @@ class Model:
         costs = check_costs(values, f"{what}: values")
         if costs.shape != (bell(k),) or not np.isfinite(costs).all():
             raise ModelError(f"{what}: values: expected {bell(k)} finite numbers, got a shape of {costs.shape}")
-        self._append(PatternBlock(index, check_weights(weights, len(index), what), costs))
+        self._append(PatternBlock(index, check_weights(weights, len(index), what), costs), scopes, weights, values)
 
     def add_sparse(
         self,
@@ -479,10 +495,12 @@ class Model:
             raise ModelError(f"{what}: all scopes of one call must have the same label counts")
         if float(np.prod(shape.astype(np.float64))) >= 2.0**62:
             raise ModelError(f"{what}: a table of {tuple(shape.tolist())} has more than 2^62 entries")
-        rows = np.asarray(entries)
-        rows = rows.reshape(-1, k).astype(np.int64) if rows.size else np.zeros((0, k), dtype=np.int64)
+        rows = check_rows(entries, f"{what}: entries", 2)
+        rows = rows if rows.size else np.zeros((0, k), dtype=np.int64)
+        if rows.shape[1] != k:
+            raise ModelError(f"{what}: entries: expected {k} labels in every row, got a shape of {rows.shape}")
         costs = check_costs(values, f"{what}: values").reshape(-1)
-        base = check_costs(default, f"{what}: default").reshape(())
+        base = np.asarray(check_number(default, f"{what}: default"))
         if len(costs) != len(rows):
             raise ModelError(f"{what}: {len(rows)} entries but {len(costs)} values")
         if len(rows) and ((rows < 0) | (rows >= shape)).any():
@@ -496,7 +514,7 @@ class Model:
             raise ModelError(f"{what}: the same labelling is listed twice")
         if m and (block.weights < 0).any() and (np.isinf(costs).any() or np.isinf(base)):
             raise ModelError(f"{what}: a table with +inf cannot have a negative weight")
-        self._append(block)
+        self._append(block, scopes, entries, values, weights)
 
     def add_second_difference(
         self,
@@ -511,17 +529,18 @@ class Model:
         """
         what = "add_second_difference"
         index = self._scopes(triples, what, arity=3)
-        if isinstance(values, np.ndarray) and values.dtype != object:
-            flat = check_costs(values, f"{what}: values").reshape(-1)
+        stand = listed(values, f"{what}: values")
+        if isinstance(stand, np.ndarray):
+            flat = check_costs(stand, f"{what}: values").reshape(-1)
         else:
-            flat = np.concatenate([check_costs(v, f"{what}: values").reshape(-1) for v in values] or [np.zeros(0)])
+            flat = np.concatenate([check_costs(v, f"{what}: values").reshape(-1) for v in stand] or [np.zeros(0)])
         if len(flat) != self.offset[-1] or not np.isfinite(flat).all():
             raise ModelError(f"{what}: values: expected {int(self.offset[-1])} finite numbers in all, got {len(flat)}")
-        top = np.asarray(float(limit))
-        if not top >= 0:
+        top = np.asarray(check_number(limit, f"{what}: limit"))
+        if top < 0:
             raise ModelError(f"{what}: limit must be at least 0, got {limit}")
         w = check_weights(weights, len(index), what)
-        self._append(SecondDifferenceBlock(index, w, flat, self.offset, top))
+        self._append(SecondDifferenceBlock(index, w, flat, self.offset, top), triples, weights, values)
 
     def add_custom(self, block: CustomBlock) -> None:
         """Add factors of a kind that is not part of the package (``tightmap.factors.custom``)."""
@@ -539,7 +558,7 @@ class Model:
         ready = replace(block, scopes=index, weights=weights)
         if len(index):  # once, so that a function that does not work is found here
             ready.total(np.zeros(self.num_variables, dtype=np.int64))
-        self._append(ready)
+        self._append(ready, *(getattr(block, f.name) for f in fields(block)))
 
     def clamp(self, evidence: Mapping[int, int] | Iterable[tuple[int, int]]) -> None:
         """Fix variables to labels (evidence).  Labellings that disagree have infinite energy."""
@@ -575,15 +594,29 @@ class Model:
         return total
 
     def graph(self) -> Graph:
-        """The canonical form, made once and kept until the model changes."""
-        if self._graph is None:
+        """The canonical form, made once and kept until the model changes.
+
+        Threads that ask for it at once get the same one: the first that is put into the dict.  Whoever changes the
+        model meanwhile puts another dict there, so what was made before is never taken for the model as it is now.
+        """
+        made = self._made
+        if "graph" not in made:
             from tightmap.canonical.build import build_graph
 
             n, labels = self.num_variables, float(self.offset[-1])
             blocks = sum(b.nbytes for b in self.blocks)
             require(8.0 * labels + 80.0 * n + blocks, f"the graph of {n} variables and {labels:.0f} labels")
-            self._graph = build_graph(self)
-        return self._graph
+            made.setdefault("graph", build_graph(self))
+        return made["graph"]
+
+    @property
+    def _graph(self) -> Graph | None:
+        """The canonical form if there is one."""
+        return self._made.get("graph")
+
+    @_graph.setter
+    def _graph(self, graph: Graph | None) -> None:
+        self._made = {} if graph is None else {"graph": graph}
 
     def __repr__(self) -> str:
         return (
@@ -598,13 +631,16 @@ class Model:
 
     # ------------------------------------------------------------------ checking
 
-    def _append(self, block: Block) -> None:
+    def _append(self, block: Block, *given: Any) -> None:
+        """Add a block; its arrays are the model's own, whatever becomes of those that the user gave."""
         if len(block):
-            self.blocks.append(block)
+            held = {name: a for name, a in vars(block).items() if isinstance(a, np.ndarray)}
+            copies = own_arrays(held, given)
+            self.blocks.append(replace(block, **copies) if copies else block)
             self._graph = None
 
     def _labels(self, labels: npt.ArrayLike) -> IntArray:
-        return check_labels(labels, self.cardinalities, self.grid_shape)
+        return check_labels(labels, self.cardinalities, self.shape)
 
     def _scopes(self, scopes: npt.ArrayLike, what: str, arity: int | None = None) -> IntArray:
         return check_scopes(scopes, self.num_variables, what, arity)

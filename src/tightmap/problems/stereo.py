@@ -102,8 +102,8 @@ def stereo(
     one, two = as_bytes(left, "left image"), as_bytes(right, "right image")
     if one.shape != two.shape:
         raise ModelError(f"stereo: the images have different shapes, {np.shape(left)} and {np.shape(right)}")
-    if labels < 1 or power not in (1, 2):
-        raise ModelError(f"stereo: labels must be at least 1 and power 1 or 2, got {labels} and {power}")
+    if not isinstance(labels, int | np.integer) or labels < 1 or power not in (1, 2):
+        raise ModelError(f"stereo: labels must be a whole number and power 1 or 2, got {labels!r} and {power!r}")
     data = birchfield_tomasi(one, two, labels, squared)
     if cap is not None:
         np.minimum(data, cap, out=data)

@@ -10,10 +10,13 @@ import numpy as np
 
 from tightmap.runtime.compiled import lean
 
+OFFSET = 88172645463325252
+
 
 def start_state(seed: int) -> np.ndarray:
-    """A state that is never zero, from the seed of a run."""
-    return np.array([seed * 2654435761 + 88172645463325252], dtype=np.uint64)
+    """A state that is never zero, from the seed of a run, which may have any number of bits."""
+    word = (seed * 2654435761 + OFFSET) % 2**64
+    return np.array([word or OFFSET], dtype=np.uint64)
 
 
 @lean

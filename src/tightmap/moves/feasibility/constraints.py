@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.factors.block import numbered_labellings
 from tightmap.factors.kernels import tabulate, value
 from tightmap.graph.graph import Arrays, Graph, Kind
 
@@ -195,7 +196,7 @@ def _add_listed(out: Constraints, graph: Graph, f: int, shape: tuple[int, ...]) 
     if kind == Kind.SPARSE:
         first = int(g.iparam[f])
         keys = g.ints[first + 1 : first + 1 + int(g.ints[first])]
-        tuples = np.stack(np.unravel_index(keys, shape), axis=1).astype(np.int64)
+        tuples = numbered_labellings(keys, shape)
     else:  # P^n-Potts
         tuples = np.repeat(np.arange(min(shape))[:, None], len(shape), axis=1)
     forbidden = hard[at + 1 : at + 1 + len(tuples)]
