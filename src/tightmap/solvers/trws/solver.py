@@ -16,7 +16,8 @@ iteration).  Labellings are rounded inside both passes,
 
     x_i = argmin_s theta_i(s) + sum over labelled neighbours of theta_ij(s, x_j) + sum over the others of m_{j->i}(s),
 
-and the best one of every few iterations is polished by coordinate descent, on large images by moves of regions too.
+and the best one of every few iterations is polished by coordinate descent, on large Potts images by moves of regions
+as well (moves/lattice_regions.py).
 
 Two engines (engines.py) share the work:
   * grids of four or eight neighbours with one truncated linear, quadratic or Potts table: eight rows at a time, float32
@@ -56,8 +57,8 @@ FEW = 1 << 12  # message entries up to which a step costs more than its iteratio
 DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
 END = 0.05  # part of a limited time that is kept for the last descent
 POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
-# The same of large images, whose gap is mostly one of the labelling: there regions are moved as well
-END_OF_IMAGE, POLISHING_IMAGE = 0.1, 0.35
+# The same where regions are moved as well: there most of the gap is one of the labelling
+END_OF_REGIONS, POLISHING_REGIONS = 0.1, 0.35
 
 NO_LABELS = Passes(rounding=False)
 
@@ -85,6 +86,11 @@ class State:
     polishing: float = 0.0  # seconds of all descents
     descent: float = 0.0  # of the last one
 
+    @property
+    def regions(self) -> bool:
+        """Whether regions are moved: on large Potts images, others have hardly any regions of one label."""
+        return self.graph.lattice is not None and self.graph.lattice.pixels.potts
+
     def no_time(self, how: Passes) -> bool:
         """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
         engine = self.engine
@@ -95,7 +101,7 @@ class State:
         engine, left = self.engine, self.context.remaining()
         if not isinstance(engine, GridMessages) or left == math.inf or self.iteration == 0:
             return False
-        part = END if self.graph.lattice is None else END_OF_IMAGE
+        part = END_OF_REGIONS if self.regions else END
         descent = min(self.descent, part * (clock.now() - self.begun + left))  # which looks at the clock itself
         return left < count * engine.expected(how) + engine.expected(BOTH) + descent
 
@@ -207,12 +213,12 @@ class TRWS(Solver):
         state.record = min(state.record, energy)
         begin, context = clock.now(), state.context
         if context.deadline is not None and not last:
-            part = POLISHING if state.graph.lattice is None else POLISHING_IMAGE
+            part = POLISHING_REGIONS if state.regions else POLISHING
             budget = part * (begin - state.begun) - state.polishing
             context = replace(context, deadline=min(context.deadline, begin + budget))
         if not self.polish or (context is not state.context and context.remaining() <= 0.0):
             return engine.best.astype(np.int64)
-        labels = state.polisher.local_minimum(engine.best, context, regions=True)
+        labels = state.polisher.local_minimum(engine.best, context, state.regions)
         state.descent = clock.now() - begin
         state.polishing += state.descent
         return labels
