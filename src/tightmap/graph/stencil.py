@@ -40,7 +40,7 @@ class Stencil:
         return int(np.abs(self.displacements).max())
 
     @property
-    def weight(self) -> float:
+    def total_weight(self) -> float:
         """Sum of the sizes of all weights."""
         if self.equal is None:
             return float(np.abs(self.weights).sum())
