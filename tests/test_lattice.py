@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from dataclasses import replace
 from itertools import product
 
@@ -143,6 +145,20 @@ def test_pickles_and_copies() -> None:
         assert energy(other, labels) == energy(graph, labels)
         assert np.array_equal(other.arrays.scope, graph.arrays.scope)
         assert (other.n, other.m, other.typical) == (graph.n, graph.m, graph.typical)
+
+
+def test_a_model_is_gone_when_nobody_holds_it() -> None:
+    """Without a look for cycles, which may come late: images are large."""
+    model = image("potts", (5, 6), 3, 4, False, 0)
+    model._graph = lattice_graph(model, least=0)
+    graph, held = model._graph, weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert held() is None
+    finally:
+        gc.enable()
+    assert graph is not None and len(graph.arrays.cards) == 30  # which does not need it
 
 
 def test_costs_that_are_added_later_change_nothing() -> None:
