@@ -79,6 +79,25 @@ def test_methods_that_cannot_start_are_passed_over(monkeypatch: pytest.MonkeyPat
     assert result.status is tm.Status.TIME_LIMIT
 
 
+def test_a_method_goes_on_where_no_other_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it gains: nobody else has a use for the time."""
+    monkeypatch.setattr(solver, "LARGE", 0)
+    monkeypatch.setattr(large.Course, "closing", lambda *_: False)
+    for method in plan.STARTS:
+        monkeypatch.setitem(plan.STARTS, method, 1.0 if method == "trws" else 1e9)
+    monkeypatch.setattr(large, "USUAL", 1e9)
+    auto, graph = solver.Auto(), noise().graph()
+    for more, goes_on in (("trws", True), ("expansion", False)):
+        state = auto.start(graph, Init(), Context(deadline=clock.now() + 1000.0))
+        while state.turn is None:
+            auto.step(state)
+        assert state.turn.phase.method == "trws"
+        monkeypatch.setitem(plan.STARTS, more, 1.0)
+        state.until = -math.inf  # its share is over
+        auto.step(state)
+        assert (state.turn is not None) == goes_on
+
+
 def test_without_a_limit_nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "LARGE", 0)
     graph = noise(8, 3).graph()

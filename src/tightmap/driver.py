@@ -337,7 +337,8 @@ class _Run:
         """
         labels = np.array(start, dtype=np.int64)
         if descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT)):
-            self.incumbent.settled = labels
+            # of a large image in few bytes; other kernels are compiled for wide labels
+            self.incumbent.settled = labels if self.graph.lattice is None else labels.astype(self.graph.label_type)
         self.incumbent.offer(labels)
 
     def _limit(self, interrupted: threading.Event) -> Status | None:

@@ -9,7 +9,6 @@ Costs of unusual size are counted in another unit (``units``), and constants sta
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -59,10 +58,11 @@ def lattice_graph(model: Model, least: int | None = None) -> Graph | None:
     unit = choose_unit(model, model.blocks) if steps is not None else None
     if steps is None or unit is None or unit.power != 0:
         return None
-    given = model.__getstate__()  # what is added to the model later is not part of this Graph
+    # what is added to the model later is not part of this Graph, and a model that nobody else holds is to be gone
+    given, kind = model.__getstate__(), type(model)
 
     def write_out() -> Arrays:
-        twin = copy.copy(model)
+        twin = kind.__new__(kind)
         twin.__setstate__(given)
         return canonical_form(twin, unit).graph.arrays
 

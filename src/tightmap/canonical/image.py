@@ -112,7 +112,7 @@ def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_ou
         variables=LATER,
         fixed=LATER,
         grid_shape=model.grid_shape,
-        quantum=common_quantum(unary, [piece], Sums(model.offset, unary)),
+        quantum=common_quantum(unary, [piece], Sums(few, unary)),
         slack=0.0,
         power=0,
         typical=unit.typical,

@@ -43,7 +43,7 @@ def choose_unit(model: Model, blocks: Sequence[Block]) -> Unit:
     unaries = model.given_unaries
     largest = 0.0
     if unaries is not None and len(unaries):
-        ranges, largest = _ranges(unaries, model.offset, _every(model.num_variables))
+        ranges, largest = _ranges(unaries, model, _every(model.num_variables))
         sizes.append(ranges)
     sample = np.concatenate([np.zeros(0), *sizes])
     sample = sample[(sample > 0.0) & np.isfinite(sample)]
@@ -107,10 +107,9 @@ def _median(sample: FloatArray) -> float:
     return high if low == high else (low + high) / 2.0
 
 
-def _ranges(unaries: FloatArray, offset: np.ndarray, rows: slice) -> tuple[FloatArray, float]:
+def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray, float]:
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
-    begins = offset[:-1][rows]
-    counts = offset[1:][rows] - begins
+    begins, counts = model.begins(rows), model.cardinalities[rows]
     if len(counts) and (counts == counts[0]).all():
         costs = unaries[begins[:, None] + np.arange(counts[0])]
         high, low = costs.max(axis=1), costs.min(axis=1)

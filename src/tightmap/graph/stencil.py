@@ -39,6 +39,14 @@ class Stencil:
         """How far a neighbour can be, in rows or in columns."""
         return int(np.abs(self.displacements).max())
 
+    @property
+    def total_weight(self) -> float:
+        """Sum of the sizes of all weights."""
+        if self.equal is None:
+            return float(np.abs(self.weights).sum())
+        edges = sum((self.height - dr) * (self.width - abs(dc)) for dr, dc in self.displacements.tolist())
+        return abs(self.equal) * edges
+
     def outline(self) -> Stencil:
         """The same without the weights: for whoever keeps a stencil and reads the weights once."""
         return replace(self, weights=self.weights[:, :0, :0].copy())

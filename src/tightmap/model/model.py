@@ -100,9 +100,9 @@ class Model:
             raise ModelError("cardinalities: more than 2^31 variables or labels")
         labels = float(cards.sum(dtype=np.float64))
         require(8.0 * labels + 32.0 * len(cards), f"a model of {len(cards)} variables and {labels:.0f} labels")
-        self.cardinalities: IntArray = cards.astype(np.int64)
-        self.offset: IntArray = np.zeros(len(cards) + 1, dtype=np.int64)
-        np.cumsum(self.cardinalities, out=self.offset[1:])
+        same = cards.dtype == np.int64 and cards.strides == (0,) and not cards.flags.writeable
+        self.cardinalities: IntArray = cards if same else cards.astype(np.int64)  # of a grid, one number for all
+        self._offset: IntArray | None = None  # made when it is asked for
         self.constant = 0.0
         self.grid_shape: tuple[int, int] | None = None  # of two dimensions, for the engines and files of images
         self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
@@ -129,7 +129,7 @@ class Model:
             raise ModelError(f"grid: sizes and labels must be whole numbers and at least 1, got {shape} and {labels!r}")
         count = math.prod(int(s) for s in shape)
         require(8.0 * count * labels, f"a grid of {' x '.join(map(str, shape))} variables with {labels} labels")
-        model = cls(np.full(count, labels, dtype=np.int64))
+        model = cls(np.broadcast_to(np.int64(labels), count))
         if len(shape) == 2:
             model.grid_shape = (int(shape[0]), int(shape[1]))
         else:
@@ -142,6 +142,28 @@ class Model:
     def shape(self) -> tuple[int, ...] | None:
         """Sizes of the grid that the variables are, None where they are none."""
         return self._shape if self.grid_shape is None else self.grid_shape
+
+    @property
+    def offset(self) -> IntArray:
+        """(n + 1,) where the unary costs of every variable begin."""
+        if self._offset is None:
+            offset = np.zeros(len(self.cardinalities) + 1, dtype=np.int64)
+            np.cumsum(self.cardinalities, out=offset[1:])
+            self._offset = offset
+        return self._offset
+
+    def begins(self, some: slice) -> IntArray:
+        """Where the unary costs of some variables begin; of a grid, without the list for all."""
+        cards = self.cardinalities
+        if self._offset is None and len(cards) and cards.strides == (0,):
+            return int(cards[0]) * np.arange(*some.indices(len(cards)))
+        return self.offset[:-1][some]
+
+    @property
+    def num_labels(self) -> int:
+        """Labels of all variables together."""
+        cards = self.cardinalities
+        return int(cards[0]) * len(cards) if len(cards) and cards.strides == (0,) else int(self.offset[-1])
 
     @property
     def num_variables(self) -> int:
@@ -179,14 +201,14 @@ class Model:
         compile every kernel twice: once for it and once for the arrays that a solver makes.
         """
         if self._unaries is None:
-            self._unaries = np.zeros(int(self.offset[-1]))
+            self._unaries = np.zeros(self.num_labels)
         self._owned = False
         return self._unaries
 
     def _own_unaries(self) -> FloatArray:
         """The array behind ``unaries``, to be written in place: a copy if somebody may hold the present one."""
         if self._unaries is None:
-            self._unaries = np.zeros(int(self.offset[-1]))
+            self._unaries = np.zeros(self.num_labels)
         elif not self._owned:
             self._unaries = self._unaries.copy()
         self._owned = True
@@ -223,17 +245,15 @@ class Model:
         """For pickles and copies: what the user gave.  A shallow copy shares its arrays, which nobody writes then."""
         self._owned = False
         state = self.__dict__ | {"blocks": list(self.blocks)}
-        del state["offset"], state["_made"]
+        del state["_offset"], state["_made"]
         if not (self.clamped >= 0).any():
             del state["clamped"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state | {"_made": {}}
-        cards = self.cardinalities
-        self.offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+        self.__dict__ |= state | {"_made": {}, "_offset": None}
         if "clamped" not in state:
-            self.clamped = _nothing(len(cards))
+            self.clamped = _nothing(len(self.cardinalities))
 
     def _sharing(self) -> Model:
         """copy.copy(self), with what follows from the cardinalities shared as well."""
@@ -534,8 +554,8 @@ class Model:
             flat = check_costs(stand, f"{what}: values").reshape(-1)
         else:
             flat = np.concatenate([check_costs(v, f"{what}: values").reshape(-1) for v in stand] or [np.zeros(0)])
-        if len(flat) != self.offset[-1] or not np.isfinite(flat).all():
-            raise ModelError(f"{what}: values: expected {int(self.offset[-1])} finite numbers in all, got {len(flat)}")
+        if len(flat) != self.num_labels or not np.isfinite(flat).all():
+            raise ModelError(f"{what}: values: expected {self.num_labels} finite numbers in all, got {len(flat)}")
         top = np.asarray(check_number(limit, f"{what}: limit"))
         if top < 0:
             raise ModelError(f"{what}: limit must be at least 0, got {limit}")
@@ -588,7 +608,7 @@ class Model:
         if self._unaries is not None:
             for begin in range(0, len(x), PART):
                 some = slice(begin, begin + PART)
-                total += float(self._unaries[self.offset[:-1][some] + x[some]].sum())
+                total += float(self._unaries[self.begins(some) + x[some]].sum())
         for block in self.blocks:
             total += float(block.evaluate(x).sum()) if len(block) <= PART else block.total(x)
         return total
@@ -603,7 +623,7 @@ class Model:
         if "graph" not in made:
             from tightmap.canonical.build import build_graph
 
-            n, labels = self.num_variables, float(self.offset[-1])
+            n, labels = self.num_variables, float(self.num_labels)
             blocks = sum(b.nbytes for b in self.blocks)
             require(8.0 * labels + 80.0 * n + blocks, f"the graph of {n} variables and {labels:.0f} labels")
             made.setdefault("graph", build_graph(self))

@@ -31,7 +31,8 @@ class Incumbent:
         self.labels: npt.NDArray[np.integer] = np.zeros(graph.n, dtype=graph.label_type)
         self.energy = float("inf")  # a forbidden entry costs graph.hard
         self.bound = -float("inf")  # a certified one
-        self.settled: Labels | None = None  # a labelling that coordinate descent leaves as it is, not to be changed
+        # a labelling that coordinate descent leaves as it is, not to be changed
+        self.settled: npt.NDArray[np.integer] | None = None
         self._proof = Proof(graph)
 
     def offer(self, labels: npt.NDArray[np.integer] | None, known: float | None = None) -> bool:

@@ -12,16 +12,13 @@ that no such change improves (Proposition 1).  Only variables next to a change a
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tightmap.factors.kernels import add_slice, contract, load_unary, most_labels, workspace
 from tightmap.factors.potts import POTTS
 from tightmap.graph.graph import Graph
-from tightmap.graph.lattice import Lattice
 from tightmap.moves.context import Context, Labels, Vector
-from tightmap.moves.lattice_descent import descend_pixels
+from tightmap.moves.lattice_descent import settle_pixels
 from tightmap.runtime import clock
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
@@ -212,18 +209,8 @@ def descend_within(graph: Graph, labels: Labels, seconds: float) -> bool:
         descend_to_minimum(graph.arrays, labels, dirty, SWEEPS, seconds)
     else:
         end = clock.now() + seconds
-        _settle_pixels(graph.lattice, labels, dirty, lambda: end - clock.now(), SWEEPS)
+        settle_pixels(graph.lattice, labels, dirty, lambda: end - clock.now(), SWEEPS)
     return not np.count_nonzero(dirty)
-
-
-def _settle_pixels(
-    lattice: Lattice, labels: Labels, dirty: np.ndarray, left: Callable[[], float], max_sweeps: int
-) -> None:
-    """``descend_to_minimum`` of a lattice."""
-    for _ in range(max_sweeps):
-        changed, at = descend_pixels(lattice.pixels, labels, dirty, left())
-        if changed == 0 or at < lattice.n:
-            return
 
 
 def settle_all(
@@ -233,7 +220,7 @@ def settle_all(
     if graph.lattice is None:
         descend_to_minimum(graph.arrays, labels, dirty, max_sweeps, time_left(context))
     else:
-        _settle_pixels(graph.lattice, labels, dirty, lambda: time_left(context), max_sweeps)
+        settle_pixels(graph.lattice, labels, dirty, lambda: time_left(context), max_sweeps)
 
 
 def round_and_descend(graph: Graph, relaxed: Vector, context: Context | None = None) -> Labels:

@@ -3,6 +3,8 @@
 A variable whose own label and all neighbours' labels are those of a local minimum p has nothing to gain, as was found
 out when p was reached.  So from the next labelling x only the variables i with x_i != p_i and their neighbours are
 visited, and from there on what changes; the result is the one of ``local_minimum``, label by label.
+
+On an image without a list of edges regions may change their labels as a whole after that (lattice_regions.py).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -15,6 +17,7 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import settle_all
 from tightmap.moves.lattice_descent import mark_pixels
+from tightmap.moves.lattice_regions import merge_regions
 from tightmap.runtime.compiled import lean
 
 
@@ -45,8 +48,11 @@ class Polisher:
         else:
             _mark(self.graph.arrays, labels, self.settled, dirty)
 
-    def local_minimum(self, labels: npt.NDArray[np.integer], context: Context) -> Labels:
-        """The labelling that coordinate descent reaches from this one (a new array); in haste after the time limit."""
+    def local_minimum(self, labels: npt.NDArray[np.integer], context: Context, regions: bool = False) -> Labels:
+        """The labelling that coordinate descent reaches from this one (a new array); in haste after the time limit.
+
+        regions : go on from there with moves of regions, where the model is a large image
+        """
         out = np.array(labels, dtype=np.int64)
         if self.settled is None:
             dirty = np.ones(self.graph.n, dtype=np.uint8)
@@ -54,6 +60,11 @@ class Polisher:
             dirty = np.zeros(self.graph.n, dtype=np.uint8)
             self._mark(out, dirty)
         settle_all(self.graph, out, dirty, context)
-        if not dirty.any():  # else time was up
+        settled = not dirty.any()  # else time was up
+        del dirty
+        if settled and regions and self.graph.lattice is not None:
+            merge_regions(self.graph, out, context)
+            settled = context.remaining() > 0.0
+        if settled:
             self.settled = out.astype(self.graph.label_type if self.graph.lattice is not None else np.int64)
         return out

@@ -5,8 +5,9 @@ a pairwise model, and every connected region where the proposal is better.  Then
 exact dynamic programming over blocks, the rows and the columns of a grid or greedy forests of any graph, visiting only
 blocks near a change.  Nothing here ever raises the energy.
 
-Fusing and polishing need the list of edges, which a large image does not have.  Where a time limit leaves no room to
-write it, the better one of two labellings is taken as it is.
+All that needs the list of edges, which takes as much memory as the iterates.  A large image that has none is fused and
+polished by moves of its own, of regions and of lines (moves/lattice_regions.py,
+moves/lattice_lines.py).
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
@@ -33,6 +34,8 @@ from tightmap.moves.forests import (
     minimise_forest,
     rooted_blocks,
 )
+from tightmap.moves.lattice_lines import minimise_lines
+from tightmap.moves.lattice_regions import fuse_regions, merge_regions
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import end_of, late, time_left
 
@@ -42,7 +45,6 @@ AHEAD = 4  # chunks of which the blocks are built at a time
 # iterates of ADMM, but CHOICES in any case.
 NETWORK = 768
 CHOICES = 2048
-LISTING = 5e-7  # seconds per edge to write the list of those of an image and to use it once, on a slow machine
 FUSED = 4  # roof duality fuses models up to this order: quadratisation adds ever more variables with the order
 
 
@@ -109,13 +111,12 @@ class FusedLabelling:
         """Improve it with a proposal, which is used up; True when the energy fell."""
         graph = self.graph
         settle_all(graph, proposal, np.ones(graph.n, dtype=np.uint8), self.context)
-        if self.labels is None or not self._room_for_lists():
-            value = energy(graph, proposal)
-            if self.labels is not None and not value < self.energy:
-                return False
-            self.labels, self.energy = proposal, value
+        if self.labels is None:
+            self.labels, self.energy = proposal, energy(graph, proposal)
             self._touched[:] = 1
             return True
+        if not graph.listed:
+            return self._offer_regions(proposal)
         before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
         if graph.order <= FUSED and self.context.remaining() > 0.0:
             most = max(CHOICES, len(graph.unary) // NETWORK)
@@ -132,15 +133,27 @@ class FusedLabelling:
         self.energy = value
         return fell
 
-    def _room_for_lists(self) -> bool:
-        """Whether the list of edges is there, or there is time to write it."""
-        return self.graph.listed or self.context.remaining() > LISTING * self.graph.m
+    def _offer_regions(self, proposal: Labels) -> bool:
+        """The same without a list of edges; the better one of the two takes the regions of the other."""
+        assert self.labels is not None
+        value = energy(self.graph, proposal)
+        if value < self.energy:
+            self.labels, proposal = proposal, self.labels
+        fuse_regions(self.graph, self.labels, proposal, self.context)
+        before, self.energy = self.energy, energy(self.graph, self.labels)
+        return self.energy < before
 
     def polish(self, rounds: int = 2) -> None:
         """Block descent on the touched blocks, until nothing improves, the rounds or the time are over."""
-        if self.labels is None or self._families == [] or not self._room_for_lists():
+        if self.labels is None or self._families == []:
             return
         graph = self.graph
+        if not graph.listed:
+            if minimise_lines(graph, self.labels, self.context, rounds):
+                settle_all(graph, self.labels, np.ones(graph.n, dtype=np.uint8), self.context)
+            merge_regions(graph, self.labels, self.context)
+            self.energy = energy(graph, self.labels)
+            return
         if self._families is None:
             self._families = _families(graph)
             self._touched = np.ones((len(self._families), graph.n), dtype=np.uint8)

@@ -43,7 +43,7 @@ class GridSplitting(Splitting):
         self.stencil, self.eps, self.dtype, self.cached = stencil.outline(), eps, dtype, cached
         self.variables = stencil.height * stencil.width
         self.effort = float(unary.size)
-        self.kappa = float(stencil.profile.max()) * float(np.abs(stencil.weights).sum()) / self.variables
+        self.kappa = float(stencil.profile.max()) * stencil.total_weight / self.variables
         self.unary = unary.reshape(self.variables, stencil.labels)
         self.plan = grid_plan(stencil, dtype)
         self.state = grid_state(self.plan)

@@ -78,8 +78,12 @@ def grid_plan(stencil: Stencil, dtype: type) -> GridPlan:
     tiles = -(-width // LANES)
     diagonal = bool((stencil.displacements != 0).all(axis=1).any())
     weight: npt.NDArray[np.floating] = np.zeros((4 if diagonal else 2, height + 2, tiles * LANES), dtype)
-    for displacement, plane in zip(stencil.displacements.tolist(), stencil.weights, strict=True):
-        weight[_DIRECTIONS.index(tuple(displacement)), 1:-1, :width] = plane / 2
+    for k, (down, right) in enumerate(stencil.displacements.tolist()):
+        plane = weight[_DIRECTIONS.index((down, right)), 1:-1, :width]
+        if stencil.equal is None:
+            plane[:] = stencil.weights[k] / 2
+        else:
+            plane[: height - down, max(0, -right) : width - max(0, right)] = stencil.equal / 2
     taps: npt.NDArray[np.floating] = _taps(stencil).astype(dtype)
     return GridPlan(
         height, width, tiles, labels, labels <= FEW and len(taps) == 1, diagonal, weight.ravel(),

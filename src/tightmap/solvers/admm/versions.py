@@ -75,7 +75,7 @@ class Versions:
         single = self.single and float(np.abs(unary).max(initial=0.0)) < SINGLE
         dtype = np.float32 if single else np.float64
         # the weights are found anew for each use: keeping them takes a sixteenth of the memory of a run
-        stencil = find_stencil(self.graph)
+        stencil = find_stencil(self.graph, images=cycle.factor > 1)
         assert stencil is not None
         if cycle.factor == 1:
             self.full = GridSplitting(stencil, unary, self.eps, dtype, self.threads, self.cached, self.teams)

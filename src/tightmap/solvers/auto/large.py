@@ -1,7 +1,7 @@
 """The course of a run on a model so large that methods run one after the other: what fits, and who may go on.
 
     a method is started    while  pace * STARTS[method] * labels  <=  FITS * (time that is left),   ALONE for the first
-    it keeps its turn      while  gap(now) <= (1 - CLOSING) gap(a SPAN of the limit ago)
+    it keeps its turn      while  gap(now) <= (1 - CLOSING) gap(a SPAN of the limit ago),  or no other one can start
     it ends before the limit when what is left is less than END of its last step
 
 ``pace`` is how much slower than the table STARTS this machine has been with the starts of this run.

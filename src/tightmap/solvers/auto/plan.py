@@ -47,7 +47,7 @@ LARGE = 4_000_000  # labels; on larger models methods run one after the other in
 TRIANGLES = 0.75  # part of the triangles of labels that hold, for cuts: between chance, 0.5, and metrics, 1
 STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which on single changes are of little use
 # Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
-# All but trws need the list of edges, which a large image does not have yet.
+# Cuts need the list of edges, which a large image does not have yet.
 ONE_CUT = "one cut"  # of a model of two labels that is nothing else
 STARTS = {"trws": 0.03, ONE_CUT: 0.15, "expansion": 0.4, "admm": 0.4, "srmp": 0.5, "fusion": 0.5, "qpbo": 0.6}
 DENSE = 4  # a graph with more factors per variable than this is dense

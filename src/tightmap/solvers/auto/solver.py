@@ -15,8 +15,8 @@ known, one is looked for with the hard constraints alone, or the proof that ther
 the time, the first turn is for the exact search, which goes on with it.  A method that can goes on from the best
 labelling of all.  While helper processes compile kernels (runtime/background.py), methods whose kernels are ready have
 their turns first.  Models so large that the states of several methods should not be in memory together run one method
-after the other: each for its share, not counting its start, and longer while it still closes the gap.  A method whose
-start would take half of what is left is passed over (large.py).
+after the other: each for its share, not counting its start, and longer while it still closes the gap or there is no
+time to start another one.  A method whose start would take half of what is left is passed over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock.  The run stops as soon as bound and energy meet.
@@ -286,13 +286,19 @@ class Auto(Solver):
             gap = state.best_energy - state.incumbent.bound
             closing = state.course.closing(gap, now)  # asked after every step: it remembers
             late = state.course.last(now - begin, state.context.remaining())
-            if late or (now >= state.until and not closing):
+            if late or (now >= state.until and not closing and self._another_fits(state, runner)):
                 self._end(state, runner)
             if late:
                 return Progress(late=True, iterations=progress.iterations)
         elif now >= state.until and not self._still_in_first(state, runner):
             self._judge(state, runner, progress.pending)
         return Progress(done=all(r.done for r in state.runners), iterations=progress.iterations)
+
+    def _another_fits(self, state: State, runner: Runner) -> bool:
+        """Whether there is a method to go on with, on a large model."""
+        assert state.course is not None
+        left = state.context.remaining()
+        return any(not r.done and r is not runner and state.course.fits(r.phase.method, left) for r in state.runners)
 
     def _still_in_first(self, state: State, runner: Runner) -> bool:
         """Is it in the middle of the iteration that its first turn lasts for?"""

@@ -16,7 +16,8 @@ iteration).  Labellings are rounded inside both passes,
 
     x_i = argmin_s theta_i(s) + sum over labelled neighbours of theta_ij(s, x_j) + sum over the others of m_{j->i}(s),
 
-and the best one of every few iterations is polished by coordinate descent.
+and the best one of every few iterations is polished by coordinate descent, on large Potts images by moves of regions
+as well (moves/lattice_regions.py).
 
 Two engines (engines.py) share the work:
   * grids of four or eight neighbours with one truncated linear, quadratic or Potts table: eight rows at a time, float32
@@ -51,10 +52,13 @@ BLOCK = 16  # iterations: after so many the bound is certified, the best roundin
 RETRY = 4  # every so many blocks the best rounding is polished even if earlier ones were better
 SPAN = 2  # the method has converged when the bound gains next to nothing in so many blocks
 STEP = 1_000_000  # about so many message entries are computed in one step
+MANY = 1 << 22  # message entries from which on bounds and labels are wanted in fewer iterations, as they take as long
 FEW = 1 << 12  # message entries up to which a step costs more than its iterations: the first ones end sooner
 DOUBLE_BELOW = 1 << 20  # a grid with at most so many message entries keeps them in float64
 END = 0.05  # part of a limited time that is kept for the last descent
 POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
+# The same where regions are moved as well: there most of the gap is one of the labelling
+END_OF_REGIONS, POLISHING_REGIONS = 0.1, 0.35
 
 NO_LABELS = Passes(rounding=False)
 
@@ -82,6 +86,11 @@ class State:
     polishing: float = 0.0  # seconds of all descents
     descent: float = 0.0  # of the last one
 
+    @property
+    def regions(self) -> bool:
+        """Whether regions are moved: on large Potts images, others have hardly any regions of one label."""
+        return self.graph.lattice is not None and self.graph.lattice.pixels.potts
+
     def no_time(self, how: Passes) -> bool:
         """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
         engine = self.engine
@@ -92,7 +101,8 @@ class State:
         engine, left = self.engine, self.context.remaining()
         if not isinstance(engine, GridMessages) or left == math.inf or self.iteration == 0:
             return False
-        descent = min(self.descent, END * (clock.now() - self.begun + left))  # which looks at the clock itself
+        part = END_OF_REGIONS if self.regions else END
+        descent = min(self.descent, part * (clock.now() - self.begun + left))  # which looks at the clock itself
         return left < count * engine.expected(how) + engine.expected(BOTH) + descent
 
 
@@ -101,14 +111,15 @@ class TRWS(Solver):
     """Options of TRW-S.
 
     order      of the variables: "index" (right for images), "greedy" or "rcm" (for numberings without meaning)
-    rounding   a labelling is rounded in both passes of every so many iterations; 0: only when a block of 16 ends
+    rounding   a labelling is rounded in both passes of every so many iterations; 0: only when a block of 16 ends; None:
+               of every iteration, in models of millions of messages where a bound is computed as well
     polish     coordinate descent from the best rounding of every block of iterations
     precision  of the messages on grids: "single", "double", or "auto" (single for large ones)
     tolerance  stop when 32 iterations raise the bound by less than this, relative to the bound
     """
 
     order: str = "index"
-    rounding: int = 1
+    rounding: int | None = None
     polish: bool = True
     precision: str = "auto"
     tolerance: float = 1e-9
@@ -122,7 +133,7 @@ class TRWS(Solver):
             raise OptionError(f"trws: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if self.precision not in ("auto", "single", "double"):
             raise OptionError(f"trws: precision must be 'auto', 'single' or 'double', got {self.precision!r}")
-        if self.rounding < 0:
+        if self.rounding is not None and self.rounding < 0:
             raise OptionError(f"trws: rounding must be at least 0, got {self.rounding}")
         if not self.tolerance >= 0.0:
             raise OptionError(f"trws: tolerance must be at least 0, got {self.tolerance}")
@@ -156,8 +167,15 @@ class TRWS(Solver):
         if first and engine.entries <= FEW:
             count = min(count, (1 << done.bit_length()) - done)  # up to 1, 2, 4, ... iterations
         ends = done + count == BLOCK
-        rounding = (self.rounding > 0 and state.iteration % self.rounding < count) or (self.rounding == 0 and ends)
         certify_now = ends or (first and (done + count).bit_length() > done.bit_length())
+        every = self.rounding
+        if engine.entries > MANY:
+            certify_now = ends or (first and done + count in (1, 4))
+            every = 0 if every is None else every
+        elif every is None:
+            every = 1
+        rounding = state.iteration % every < count if every else ends
+        rounding = rounding or (self.rounding is None and certify_now)
         last = state.last(count, Passes(rounding, certify_now))
         if last:  # it ends with a bound and a labelling, before the time is over
             if state.no_time(BOTH):
@@ -195,11 +213,12 @@ class TRWS(Solver):
         state.record = min(state.record, energy)
         begin, context = clock.now(), state.context
         if context.deadline is not None and not last:
-            budget = POLISHING * (begin - state.begun) - state.polishing
+            part = POLISHING_REGIONS if state.regions else POLISHING
+            budget = part * (begin - state.begun) - state.polishing
             context = replace(context, deadline=min(context.deadline, begin + budget))
         if not self.polish or (context is not state.context and context.remaining() <= 0.0):
             return engine.best.astype(np.int64)
-        labels = state.polisher.local_minimum(engine.best, context)
+        labels = state.polisher.local_minimum(engine.best, context, state.regions)
         state.descent = clock.now() - begin
         state.polishing += state.descent
         return labels
