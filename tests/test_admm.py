@@ -12,11 +12,14 @@ from problems import grid_model, random_model
 from tightmap.energy.energies import energy, gradient, multilinear_energy
 from tightmap.factors.kernels import factor_spreads, value, workspace
 from tightmap.graph.stencil import find_stencil
+from tightmap.graphcut.fusion import fuse_proposal
+from tightmap.moves.context import Context
 from tightmap.runtime import parallel
 from tightmap.runtime.parallel import Teams
 from tightmap.runtime.simd import LANES
 from tightmap.solvers.admm.coarse import coarsen
 from tightmap.solvers.admm.engine import Noise, Step
+from tightmap.solvers.admm.fused_labelling import FusedLabelling
 from tightmap.solvers.admm.general import GeneralSplitting, general_state, general_sweeps
 from tightmap.solvers.admm.grid import GridSplitting
 from tightmap.solvers.admm.grid_layout import fits
@@ -427,3 +430,23 @@ def test_the_symmetric_decomposition_is_not_over_relaxed_by_halves():
         states.append(engine.export())
     for one, two in zip(*states, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_constant_proposal_improves_a_polished_labelling_of_order_three(seed):
+    rng = np.random.default_rng(seed)
+    model = tm.Model.grid(6, 7, 4)
+    model.add_unaries(rng.random((42, 4)))
+    place = np.arange(42).reshape(6, 7)
+    triples = np.stack([place[:, :-2], place[:, 1:-1], place[:, 2:]], axis=-1).reshape(-1, 3)
+    triples = np.concatenate([triples, np.stack([place[:-2], place[1:-1], place[2:]], axis=-1).reshape(-1, 3)])
+    model.add_second_difference(triples, np.full(len(triples), 0.4), rng.normal(size=(42, 4)), 2.0)
+    graph = model.graph()
+    fused = FusedLabelling(graph, Context(), polish=True)
+    assert fused.offer(rng.integers(0, 4, 42))
+    before = fused.energy
+    fused.polish()
+    assert fused.labels is not None and fused.energy == energy(graph, fused.labels) <= before
+    for label in range(4):
+        better = fuse_proposal(graph, fused.labels, np.full(42, label))
+        assert energy(graph, better) >= fused.energy - 1e-9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -203,3 +205,21 @@ def test_proportional_tables_are_shared_among_many_that_are_not():
     while not np.isfinite(model.energy(x)):
         x = rng.integers(0, 3, 201)
     assert graph.user_energy(energy(graph, x)) == pytest.approx(model.energy(x))
+
+
+@pytest.mark.parametrize("unit", [1.0, 3.0, 0.125, 1e-3, 2.0**-31, 7.0 * 2.0**-30])
+def test_the_common_divisor_of_all_costs(unit):
+    """Multiples of 2^-30 have one; the kernel that finds it takes weights of one number for all factors too."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        whole = rng.integers(-40, 41, (12, 3))
+        model = tm.Model([3] * 12)
+        model.add_unaries(unit * whole)
+        model.add_potts([[i, i + 1] for i in range(11)], 6.0 * unit)
+        fits = (unit * 2.0**30) % 1.0 == 0.0
+        expected = unit * math.gcd(6, *np.abs(whole).ravel().tolist()) if fits else 0.0
+        assert model.graph().quantum == expected
+    model.add_unaries([[np.inf, 0.0, 0.0]] * 12)
+    assert (model.graph().quantum > 0.0) == fits
+    model.add_unaries([[0.0, 2.0**40, 0.0]] * 12)
+    assert model.graph().quantum == 0.0

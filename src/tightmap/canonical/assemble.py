@@ -21,7 +21,6 @@ from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, PairArrays
 from tightmap.runtime.compiled import lean
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
-SOME = 1 << 16  # numbers whose common divisor is looked for at a time
 # the fields of a Graph in which nothing is forbidden
 NOTHING_FORBIDDEN: dict[str, Any] = {
     "constant": 0.0,
@@ -169,26 +168,34 @@ def _finite_spread(unary: FloatArray, offset: IntArray, pieces: list[Piece]) -> 
     return spread, top, size, largest
 
 
+@lean
+def _common_divisor(values):
+    """Of all finite numbers times 2^FEW_BITS, 0 where they are all zero, -1 where one of them has more bits."""
+    total = np.int64(0)
+    for i in range(len(values)):
+        scaled = abs(values[i]) * 2.0**FEW_BITS
+        if scaled == 0.0 or abs(values[i]) == np.inf:
+            continue
+        if scaled > 2.0**52 or scaled != np.rint(scaled):
+            return np.int64(-1)
+        rest = np.int64(scaled)
+        if total == 0:
+            total = rest
+            continue
+        rest %= total
+        while rest:
+            total, rest = rest, total % rest
+    return total
+
+
 def _gcd_of(values: FloatArray) -> float:
     """Largest power-of-two fraction times an integer that divides every number, 0.0 if there is none."""
-    if not _few_bits(values[:64]):  # mostly tells at once
-        return 0.0
-    total = 0
-    for begin in range(0, len(values), SOME):  # most have none, and some of the values tell
-        part = values[begin : begin + SOME]
-        if not _few_bits(part):
-            return 0.0
-        scaled = np.abs(part[np.isfinite(part)]) * 2.0**FEW_BITS
-        whole = scaled.astype(np.int64)
-        if total == 0 or (whole % total).any():
-            total = math.gcd(total, int(np.gcd.reduce(np.unique(whole), initial=0)))
-    return total / 2.0**FEW_BITS if total else math.inf
-
-
-def _few_bits(values: FloatArray) -> bool:
-    with np.errstate(over="ignore"):  # what becomes infinite is refused below
-        scaled = np.abs(values[np.isfinite(values)]) * 2.0**FEW_BITS
-    return bool((scaled == np.round(scaled)).all()) and scaled.max(initial=0.0) <= 2.0**52
+    if len(values) and values.strides[0] == 0:
+        values = values[:1]
+    if not (values.flags.c_contiguous and values.flags.writeable):
+        values = values.copy()  # one kind of array, so that the kernel is compiled once
+    total = int(_common_divisor(values))
+    return math.inf if total == 0 else max(total, 0) / 2.0**FEW_BITS
 
 
 def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
@@ -196,15 +203,15 @@ def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
 
     The constant is left out of it, so that integral costs with a real offset keep their quantum.
     """
-    if sums.slack > 0.0 or not all(_few_bits(p.weights[:64]) for p in pieces):
+    if sums.slack > 0.0:
         return 0.0
-    total = _gcd_of(unary)
-    for piece in pieces:
+    divisors = [_gcd_of(piece.weights) for piece in pieces]
+    total = _gcd_of(unary) if all(divisors) else 0.0
+    for piece, weights in zip(pieces, divisors, strict=True):
         if total == 0.0:
             return 0.0
         numbers = row_of(piece.kind).multiples(piece)
         tables = 0.0 if numbers is None else _gcd_of(numbers)
-        weights = _gcd_of(piece.weights)
         if tables == 0.0 or weights == 0.0:
             return 0.0
         own = tables * weights

@@ -34,6 +34,7 @@ from tightmap.runtime.memory import require
 from tightmap.runtime.pace import EVER
 
 LARGEST, WHOLE, SUM, REST, SIZE = 0, 1, 2, 3, 4  # what is known of all coefficients before any is rounded
+ALL_BITS = 62  # for the sum of all coefficients, each of which is in the network once
 STEP = 2.0  # where costs are whole numbers, coefficients are multiples of its reciprocal
 
 
@@ -195,7 +196,7 @@ def _of_lattice(lattice: Lattice, known: FloatArray) -> _Network | None:
     if float(g.weight.min()) * g.profile[1] < 0.0:
         return None
     _survey_pixels(g, known)
-    scale, error = unit(float(known[LARGEST]), bool(known[WHOLE]), lattice.n, lattice.edges, STEP)
+    scale, error = unit(float(known[LARGEST]), bool(known[WHOLE]), lattice.n, lattice.edges, STEP, ALL_BITS)
     net, margin = _grid(g.down * g.width + g.right), g.width + 1
     cap, term = _room(net, lattice.n + 2 * margin)
     _fill_pixels(g, scale, margin, cap, term)
@@ -212,7 +213,7 @@ def _of_pairs(g: PairArrays, known: FloatArray) -> _Network | None:
     linear = np.zeros(n)
     if not _survey_pairs(g, linear, known):
         return None
-    scale, error = unit(float(known[LARGEST]), bool(known[WHOLE]), n, m, STEP)
+    scale, error = unit(float(known[LARGEST]), bool(known[WHOLE]), n, m, STEP, ALL_BITS)
     room = np.zeros(MOST_STEPS, np.int64)
     steps = room[: max(0, distinct_steps(g.scope, room))]
     net: Csr | Grid

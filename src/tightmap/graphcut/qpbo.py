@@ -238,14 +238,17 @@ def _unit(linear: Floats, weight: Floats) -> tuple[float, float]:
     return unit(largest, whole, len(linear), len(weight))
 
 
-def unit(largest: float, whole: bool, variables: int, pairs: int, step: float = 1.0) -> tuple[float, float]:
+def unit(
+    largest: float, whole: bool, variables: int, pairs: int, step: float = 1.0, room: int = ROOM
+) -> tuple[float, float]:
     """The factor that makes coefficients whole, and how much rounding can change a value of the function.
 
     largest  of the sizes of all coefficients
     whole    whether all are multiples of 1 / step
+    room     bits that the sum of all of them may take
     """
     count = variables + pairs
-    bits = min(BITS, ROOM - count.bit_length())
+    bits = min(BITS, room - count.bit_length())
     if largest == 0.0 or (whole and largest * step < 2.0**bits):
         return step, 0.0
     scale = 2.0 ** min(bits - int(np.ceil(np.log2(largest))), 1000)  # subnormal numbers become zero

@@ -24,7 +24,7 @@ cuts the largest set switches.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from tightmap.graph.graph import Graph, IntArray
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
-from tightmap.graphcut.pairwise import pair_model
+from tightmap.graphcut.pairwise import PairModel, other_unaries, pair_model
 from tightmap.graphcut.settled_variables import with_settled_labels, without_settled_variables
 from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Labels
@@ -66,6 +66,15 @@ def is_metric_kind(graph: Graph) -> bool:
     """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
     g = graph.arrays
     return bool(_METRIC[g.kind].all()) and not bool((g.weight < 0.0).any())
+
+
+def pairs_of(graph: Graph, context: Context) -> PairModel:
+    """The model for cuts; in a plan all but its unaries is made once."""
+    if not graph.planned:
+        return pair_model(graph, context=context)
+    first = graph.kept_structure("pairs of expansion", lambda: pair_model(graph, context=context))
+    unary = other_unaries(first, graph)
+    return pair_model(graph, context=context) if unary is None else replace(first, unary=unary)
 
 
 def label_order(graph: Graph, order: str, context: Context) -> IntArray:
@@ -153,9 +162,7 @@ class Expansion(Solver):
         if graph.planned and init.labels is not None:
             return self._next_of_plan(graph, init.labels, context)
         try:
-            model = graph.kept(
-                "without settled variables", lambda: without_settled_variables(pair_model(graph, context=context))
-            )
+            model = graph.kept("without settled variables", lambda: without_settled_variables(pairs_of(graph, context)))
             check_time(context)
         except TimeUp:
             return None
@@ -184,7 +191,7 @@ class Expansion(Solver):
             moves.go_on(with_settled_labels(moves.model, labels))
         else:
             try:
-                moves = Moves(pair_model(graph, context=context), self.largest)
+                moves = Moves(pairs_of(graph, context), self.largest)
                 check_time(context)
             except TimeUp:
                 return None
