@@ -179,3 +179,21 @@ def test_one_label_for_all_is_tried_before_anything_else():
     model.add_potts(model.edges(), weights=3.0)
     state = Auto().start(model.graph(), Init(), Context(seed=0, threads=1))
     assert state.incumbent.energy <= model.unaries.reshape(900, 3).sum(axis=0).min() + 1e-9
+
+
+def test_proofs_take_turns_without_a_time_limit():
+    """The exact search and the clusters: neither has to wait for the end of the other."""
+    rng = np.random.default_rng(8)
+    model = tm.Model([9] * 14)
+    model.add_unaries(rng.random((14, 9)))
+    pairs = np.array([(i, j) for i in range(14) for j in range(i)])
+    model.add_factors(pairs, rng.random((len(pairs), 9, 9)))
+    solver = Auto()
+    state = solver.start(model.graph(), Init(), Context(seed=0, threads=1))
+    order: list[str] = []
+    for _ in range(600):
+        if state.turn is not None and state.turn.phase.turn is not None and order[-1:] != [state.turn.phase.method]:
+            order.append(state.turn.phase.method)
+        if len(order) == 4 or solver.step(state).done:
+            break
+    assert order == ["exact", "mplp-c", "exact", "mplp-c"]

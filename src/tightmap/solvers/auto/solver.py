@@ -19,7 +19,8 @@ after the other: each for its share, not counting its start, and longer while it
 time to start another one.  A method whose start would take half of what is left is passed over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
-clock.  The run stops as soon as bound and energy meet.
+clock; only the exact search and the one by clusters, each of which may prove in a moment what takes the other minutes,
+take turns of so many iterations, twice as many every time.  The run stops as soon as bound and energy meet.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Runner:
     inner: Any = None
     iterations: int = 0
     rounds: int = 0
+    turns: int = 0  # without a time limit, where it takes turns at all
     done: bool = False
     seen: float = float("inf")  # energy of the best labelling when it was last at work
     brought: float = float("inf")  # the lowest energy it reached itself
@@ -191,6 +193,8 @@ class Auto(Solver):
         if limited:
             waiting = self._compiled_first(state, waiting)
         runner = waiting[0]
+        if runner.phase.turn is not None and not limited:
+            runner = min((r for r in waiting if r.phase.turn is not None), key=lambda r: r.turns)
         state.until = float("inf")
         if limited and course is None:
             # without a feasible labelling the first question is whether there is one
@@ -279,9 +283,13 @@ class Auto(Solver):
         state.iterations += progress.iterations
         self._offer(state, progress.labels, progress.energy)
         self._raise(state, runner, progress.bound)
-        cap = runner.phase.max_iterations if not np.isfinite(state.limit) else None
+        limited = np.isfinite(state.limit)
+        cap = runner.phase.max_iterations if not limited else None
         if progress.done or progress.late or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
+        elif not limited and self._turn_over(runner):
+            runner.turns += 1
+            self._judge(state, runner)
         elif state.course is not None:
             gap = state.best_energy - state.incumbent.bound
             closing = state.course.closing(gap, now)  # asked after every step: it remembers
@@ -299,6 +307,11 @@ class Auto(Solver):
         assert state.course is not None
         left = state.context.remaining()
         return any(not r.done and r is not runner and state.course.fits(r.phase.method, left) for r in state.runners)
+
+    def _turn_over(self, runner: Runner) -> bool:
+        """Without a time limit: are the iterations of this turn and of those before it done?"""
+        turn = runner.phase.turn
+        return turn is not None and runner.iterations >= turn * (2 ** (runner.turns + 1) - 1)
 
     def _still_in_first(self, state: State, runner: Runner) -> bool:
         """Is it in the middle of the iteration that its first turn lasts for?"""
