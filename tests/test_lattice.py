@@ -256,6 +256,9 @@ def test_trws_needs_no_list_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     model = image("potts", (40, 41), 3, 4, False, 7)
     result = tm.solve(model, "trws", max_iterations=50, keep_state=False)
     assert result.iterations == 50 and "arrays" not in model.graph().__dict__
+    # nor lists of what is the same for all variables
+    assert model._offset is None and model.cardinalities.strides == (0,) and model.num_labels == 40 * 41 * 3
+    assert np.array_equal(model.begins(slice(7, 900, 11)), model.offset[:-1][7:900:11])
 
 
 def test_trws_makes_no_step_that_does_not_fit() -> None:
@@ -273,6 +276,16 @@ def test_trws_makes_no_step_that_does_not_fit() -> None:
     none = TRWS().step(state)
     assert none.late and none.iterations == 0
     assert TRWS().finish(state).bound == last.bound
+
+
+@pytest.mark.parametrize("neighbours", [4, 8])
+def test_admm_needs_no_images_of_equal_weights(neighbours: int) -> None:
+    lattice, _ = both(image("linear", (13, 19), 4, neighbours, False, 8))
+    every, none = find_stencil(lattice), find_stencil(lattice, images=False)
+    assert every is not None and none is not None and none.weights.size == 0
+    one, other = (GridSplitting(stencil, lattice.unary, 1e-8, np.float32, 1, True) for stencil in (every, none))
+    assert np.array_equal(one.plan.weight, other.plan.weight) and other.plan.weight.any()
+    assert np.isclose(one.kappa, other.kappa, rtol=1e-12)
 
 
 def test_admm_ends_an_iteration_when_time_is_up() -> None:
