@@ -117,6 +117,42 @@ def test_wide_energies_and_constants(tmp_path):
         assert lonely.cardinalities.tolist() == [1, 5, 2] and not G.energies(lonely).any()
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".h5", ".LG", ".uai", ".wcsp", ".cfn"])
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e-8, 1e-5, 1.0, 1e40, 1e300])
+def test_costs_of_any_size_survive_or_are_refused(scale, suffix, tmp_path):
+    """A file that says nothing of the model, or forbids what was only dear, would be worse than none."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([2, 3])
+    model.add_unaries([scale * rng.normal(size=2), scale * rng.normal(size=3)])
+    model.add_factors([[1, 0]], scale * rng.normal(size=(3, 2)))
+    every = [model.energy(x) for x in np.indices((2, 3)).reshape(2, -1).T]
+    path = tmp_path / f"m{suffix}"
+    try:
+        tm.write(model, path)
+    except tm.ModelError:
+        held = {
+            ".uai": (1e-5, 1.0),
+            ".wcsp": (1e-8, 1e-5, 1.0),
+            ".cfn": (1e-8, 1e-5, 1.0),
+            ".LG": (1e-300, 1e-12, 1e-8),
+        }
+        assert suffix in held and scale not in held[suffix]
+        return
+    back = tm.read(path)
+    found = [back.energy(x) for x in np.indices((2, 3)).reshape(2, -1).T]
+    digits = 1e-6 if suffix in (".uai", ".wcsp", ".cfn") else 1e-12
+    np.testing.assert_allclose(found, every, rtol=0.0, atol=digits * scale)
+
+
+@pytest.mark.parametrize("suffix", [".qubo", ".json"])
+def test_large_binary_costs(suffix, tmp_path):
+    model = tm.Model([2, 2])
+    model.add_factors([[0, 1]], 1e301 * np.array([[0.0, 1.0], [-2.0, 5.0]]))
+    tm.write(model, tmp_path / f"m{suffix}")
+    back = tm.read(tmp_path / f"m{suffix}")
+    assert [back.energy(x) for x in ([0, 0], [0, 1], [1, 0], [1, 1])] == pytest.approx([0.0, 1e301, -2e301, 5e301])
+
+
 def test_too_large_to_expand(tmp_path):
     model = tm.Model(np.full(3, 500))
     model.add_second_difference([[0, 1, 2]], [1.0], np.zeros(1500))

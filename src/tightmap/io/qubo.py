@@ -25,6 +25,7 @@ from tightmap.model.model import Model
 from tightmap.runtime.memory import require
 
 BINARY = np.array([[0.0, 0.0], [0.0, 1.0]])
+LARGEST = float(np.finfo(np.float64).max)
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
 _TRIPLE = re.compile(r"\s*(\d{1,10})\s+(\d{1,10})\s+(\S+)\s*")
 
@@ -211,7 +212,7 @@ def read_dimod_json(source: Source) -> Model:
         values = document.get(name)
         flat: list[Any] = values if isinstance(values, list) else [None]
         kinds = (int,) if whole else (int, float)
-        if not all(isinstance(v, kinds) and not isinstance(v, bool) and abs(v) < 1e300 for v in flat):
+        if not all(isinstance(v, kinds) and not isinstance(v, bool) and abs(v) <= LARGEST for v in flat):
             raise ModelError(f"field '{name}': expected a list of {'integers' if whole else 'finite numbers'}")
         return np.array(flat, dtype=np.int64 if whole and all(abs(v) < 2**62 for v in flat) else np.float64)
 

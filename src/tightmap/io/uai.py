@@ -24,6 +24,7 @@ from tightmap.model.model import Model
 
 VALUES = ("potential", "log", "cost")
 FORBIDDEN_LOG = -1e38  # what toulbar2 takes for a logarithm of zero
+MIN_RANGE = 1e-7  # exp(-1e-7) has nine digits of it: where all tables are flatter than that, energies would be lost
 MAX_RANGE = 700.0  # exp(-708) is the smallest normal number: a wider table would gain hard constraints or lose digits
 
 
@@ -147,16 +148,23 @@ class _Encoder:
     def __init__(self, meaning: str) -> None:
         self.meaning = meaning
         self.constant = 0.0
+        self.widest = 0.0  # range of the costs of a factor
 
     def numbers(self, costs: FloatArray, scope: list[int]) -> FloatArray:
         if self.meaning == "cost":
             return costs + 0.0
         if self.meaning == "log":
+            if (costs[np.isfinite(costs)] >= -FORBIDDEN_LOG).any():
+                raise ModelError(
+                    f"the factor on variables {tuple(scope)} has costs of {-FORBIDDEN_LOG:g} or more, which logarithms "
+                    "forbid; write .h5 or .npz instead"
+                )
             return 0.0 - costs
         finite = costs[np.isfinite(costs)]
         if not len(finite):
             return np.zeros_like(costs)
         low, high = float(finite.min()), float(finite.max())
+        self.widest = max(self.widest, high - low)
         if high - low > MAX_RANGE:
             raise ModelError(
                 f"the costs of the factor on variables {tuple(scope)} range over {high - low:.6g}, more than "
@@ -195,6 +203,11 @@ def write_uai(model: Model, stream: IO[bytes], suffix: str, *, values: str | Non
     for scope, table in tables(model):
         for row, costs in zip(scope.tolist(), table, strict=True):
             put(row, costs)
+    if 0.0 < encoder.widest < MIN_RANGE:
+        raise ModelError(
+            f"no two costs of a factor differ by more than {encoder.widest:.3g}, which potentials cannot hold; "
+            "multiply the costs by some number, or write .LG or .h5 instead"
+        )
     for cost in encoder.constants():
         encoder.constant = 0.0
         put([], np.array([cost]))

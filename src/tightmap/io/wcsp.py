@@ -155,15 +155,26 @@ class _Reader:
 # ------------------------------------------------------------------------------------------------ writing
 
 
-def decimals(model: Model, most: int = 9) -> int:
-    """Digits behind the point that all costs need, at most ``most``."""
+USUAL_DIGITS, MOST_DIGITS = 9, 15  # the second where all costs are small
+
+
+def decimals(model: Model) -> int:
+    """Digits behind the point that all costs need, at most 9, or 15 where no cost reaches a thousandth."""
     digits = 0
     parts = [np.array([model.constant]), model.unaries, *(t for _, t in tables(model))]
-    for part in parts:
-        values = part[np.isfinite(part)]
+    parts = [part[np.isfinite(part)] for part in parts]
+    largest = max(float(np.abs(part).max(initial=0.0)) for part in parts)
+    if 0.0 < largest < 1e-9:
+        raise ModelError(
+            f"no cost is above {largest:.3g}, which {MOST_DIGITS} digits behind the point cannot hold; multiply the "
+            "costs by some number, or write .npz, .h5 or .LG"
+        )
+    most = USUAL_DIGITS if largest >= 1e-3 or largest == 0.0 else MOST_DIGITS
+    for values in parts:
         while digits < most:
             scaled = values * 10.0**digits
-            if (np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(1.0, np.abs(scaled))).all():
+            unit = min(1.0, largest * 10.0**digits)  # nothing but rounding may be lost of what is there at all
+            if (np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(unit, np.abs(scaled))).all():
                 break
             digits += 1
     return digits
@@ -172,8 +183,8 @@ def decimals(model: Model, most: int = 9) -> int:
 def check_digits(digits: int | None, model: Model) -> int:
     if digits is None:
         return decimals(model)
-    if not isinstance(digits, int) or not 0 <= digits <= 15:
-        raise OptionError(f"option digits: expected an integer in 0..15, got {digits!r}")
+    if not isinstance(digits, int) or not 0 <= digits <= MOST_DIGITS:
+        raise OptionError(f"option digits: expected an integer in 0..{MOST_DIGITS}, got {digits!r}")
     return digits
 
 
