@@ -113,7 +113,7 @@ def _spread(neg, first, second, turn_first, turn_second, na, nb, count, work, to
 
 
 @inline
-def _least_pairs(neg, at_cw, step_u, step_v, nc, nw, work, by_c, wide):
+def _least_pairs(neg, at_cw, nc, nw, work, by_c, wide):
     """Behind the sums for w (from 0 on) and for c (from by_c on): min over both of sum_c + sum_w + message(c, w)."""
     result = by_c + nc * wide
     for o in range(0, wide, LANES):
@@ -121,7 +121,7 @@ def _least_pairs(neg, at_cw, step_u, step_v, nc, nw, work, by_c, wide):
         for u in range(nc):
             inner = splat(np.inf)
             for v in range(nw):
-                both = get(neg, at_cw + u * step_u + v * step_v) if at_cw >= 0 else 0.0
+                both = get(neg, at_cw + u * nw + v) if at_cw >= 0 else 0.0
                 inner = minimum(inner, load(work, v * wide + o) + splat(both))
             best = minimum(best, inner + load(work, by_c + u * wide + o))
         store(work, result + o, best)
@@ -129,29 +129,36 @@ def _least_pairs(neg, at_cw, step_u, step_v, nc, nw, work, by_c, wide):
 
 
 @lean
-def _in_lanes(neg_array, at_ac, at_aw, at_bc, at_bw, at_cw, a, b, c, w, na, nb, nc, nw, out, work_array):
+def square_in_lanes(neg, at_ac, at_aw, at_bc, at_bw, at_cw, turned, na, nb, nc, nw, out, work):
     """Min-marginal on (a, b) of a square of few labels: all labels of a and b side by side in lanes.
 
     out(x, y) = min over u of [ac(x, u) + bc(y, u) + min over v of (aw(x, v) + bw(y, v) + cw(u, v))]
+
+    at_..   where the messages of the other pairs start, -1 where there is no such pair
+    turned  which of ac, aw, bc, bw are stored by columns, as bits (``turns``); a < b and c < w
     """
-    neg, work = pointer(neg_array), pointer(work_array)
+    turned_ac, turned_aw, turned_bc, turned_bw = turned & 1 > 0, turned & 2 > 0, turned & 4 > 0, turned & 8 > 0
     size = na * nb
-    wide = (size + LANES - 1) // LANES * LANES
-    for x in range(size, wide):  # lanes that nobody reads
-        for v in range(nc + nw):
-            put(work, v * wide + x, 0.0)
-    step_u, step_v = (1, nc) if c > w else (nw, 1)
     if na == 4 and nb == 4 and nc == 4 and nw == 4:  # constants unroll the loops
-        step_u, step_v = (1, 4) if c > w else (4, 1)
-        _spread(neg, at_aw, at_bw, a > w, b > w, 4, 4, 4, work, 0, 16)
-        _spread(neg, at_ac, at_bc, a > c, b > c, 4, 4, 4, work, 64, 16)
-        result = _least_pairs(neg, at_cw, step_u, step_v, 4, 4, work, 64, 16)
+        _spread(neg, at_aw, at_bw, turned_aw, turned_bw, 4, 4, 4, work, 0, 16)
+        _spread(neg, at_ac, at_bc, turned_ac, turned_bc, 4, 4, 4, work, 64, 16)
+        result = _least_pairs(neg, at_cw, 4, 4, work, 64, 16)
     else:
-        _spread(neg, at_aw, at_bw, a > w, b > w, na, nb, nw, work, 0, wide)
-        _spread(neg, at_ac, at_bc, a > c, b > c, na, nb, nc, work, nw * wide, wide)
-        result = _least_pairs(neg, at_cw, step_u, step_v, nc, nw, work, nw * wide, wide)
+        wide = (size + LANES - 1) // LANES * LANES
+        for x in range(size, wide):  # lanes that nobody reads
+            for v in range(nc + nw):
+                put(work, v * wide + x, 0.0)
+        _spread(neg, at_aw, at_bw, turned_aw, turned_bw, na, nb, nw, work, 0, wide)
+        _spread(neg, at_ac, at_bc, turned_ac, turned_bc, na, nb, nc, work, nw * wide, wide)
+        result = _least_pairs(neg, at_cw, nc, nw, work, nw * wide, wide)
     for x in range(size):
-        out[x] = get(work, result + x)
+        put(out, x, get(work, result + x))
+
+
+@inline
+def turns(a, b, c, w):
+    """Of which pairs of positions the second one comes first: their messages are read by columns."""
+    return (a > c) | (a > w) << 1 | (b > c) << 2 | (b > w) << 3
 
 
 @lean
@@ -190,14 +197,16 @@ def square_marginal(g, d, e, neg, out, work):
     na, nb = g.cards[d.scope[first + a]], g.cards[d.scope[first + b]]
     nc, nw = g.cards[d.scope[first + c]], g.cards[d.scope[first + w]]
     if max(na, nb, nc, nw) <= FEW:
-        _in_lanes(neg, at_ac, at_aw, at_bc, at_bw, at_cw, a, b, c, w, na, nb, nc, nw, out, work)
+        turned = turns(a, b, c, w)
+        messages, room = pointer(neg), pointer(work)
+        square_in_lanes(messages, at_ac, at_aw, at_bc, at_bw, at_cw, turned, na, nb, nc, nw, pointer(out), room)
         return
     if at_aw >= 0 and at_bw >= 0:
         c, w = w, c
         nc, nw = nw, nc
         at_ac, at_aw, at_bc, at_bw = at_aw, at_ac, at_bw, at_bc
-    turned = at_aw >= 0
-    if turned:
+    swapped = at_aw >= 0
+    if swapped:
         a, b = b, a
         na, nb = nb, na
         at_ac, at_aw, at_bc, at_bw = at_bc, at_bw, at_ac, at_aw
@@ -230,7 +239,7 @@ def square_marginal(g, d, e, neg, out, work):
                 for u in range(nc):
                     x = work[rest + u] + work[ac + k * nc + u]
                     best = x if x < best else best
-                out[t * na + k if turned else k * nb + t] = best
+                out[t * na + k if swapped else k * nb + t] = best
 
 
 @lean
