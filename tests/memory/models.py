@@ -279,6 +279,7 @@ FIXED: dict[str, Callable[[], tm.Model]] = {
     "all different": lambda: _all_different(5),
     "binary, dense": lambda: _binary(40, 0.5),
     "binary, sparse": lambda: _binary(90, 0.04),
+    "grid of 4 labels, 8 neighbours": lambda: grid(4, 5, 4, "dense", 8),
     "large potts grid": lambda: grid(66, 70, 16, "potts"),
     "large integral grid": lambda: grid(40, 50, 3, "potts", integral=True),
     "large linear grid, 8 neighbours": lambda: grid(33, 41, 9, "linear", 8),

@@ -28,6 +28,7 @@ from tightmap.solvers.regions.plan import (
     LANED,
     POTTS_COST,
     POTTS_PAIR,
+    PRODUCT,
     SEND_BACKWARD,
     SEND_FORWARD,
     SHARE_BACKWARD,
@@ -40,6 +41,7 @@ from tightmap.solvers.regions.sends import (
     add,
     least_of,
     send_columns,
+    send_product,
     send_rows,
     send_triple,
     subtract,
@@ -161,7 +163,8 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
     scope_start, scope = pointer(d.scope_start), pointer(d.scope)
     forms, acts, owns, others = pointer(plan.form), pointer(plan.acts), pointer(plan.own), pointer(plan.other)
     facing, weights, param = pointer(plan.labels), pointer(plan.weight), pointer(plan.param)
-    triples, squares, four = pointer(plan.triples), pointer(plan.squares), pointer(plan.four)
+    triples, squares, products = pointer(plan.triples), pointer(plan.squares), pointer(plan.products)
+    four = pointer(plan.four)
     cost, counts = pointer(plan.cost), pointer(d.region_counted)
     parts = pointer(d.weight_forward) if forward else pointer(d.weight_backward)
     view = View(
@@ -280,6 +283,14 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
                     nc, nw, out, table,
                 )  # fmt: skip
                 spent += size * nc * nw
+            elif form == PRODUCT and not rounding:
+                row = 9 * at
+                nb, nz = get(products, row + 7), get(products, row + 8)
+                send_product(
+                    neg, get(products, row), get(products, row + 1), get(products, row + 2), get(products, row + 3),
+                    get(products, row + 4), get(products, row + 5), get(products, row + 6), nb, nz, out,
+                )  # fmt: skip
+                spent += size * nz
             else:
                 e = get(in_edge, k)
                 spent += effort(g, d, d.source[e])
