@@ -10,7 +10,7 @@ import tightmap as tm
 from naive import brute_force
 from problems import grid_model, random_model
 from tightmap.energy.energies import energy, gradient, multilinear_energy
-from tightmap.factors.kernels import factor_spreads, value, workspace
+from tightmap.factors.kernels import factor_spreads, incident_ranges, value, workspace
 from tightmap.graph.stencil import find_stencil
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.moves.context import Context
@@ -24,7 +24,7 @@ from tightmap.solvers.admm.general import GeneralSplitting, general_state, gener
 from tightmap.solvers.admm.grid import GridSplitting
 from tightmap.solvers.admm.grid_layout import fits
 from tightmap.solvers.admm.kkt import copy_gradient, transposed
-from tightmap.solvers.admm.ranges import capped, incident_ranges
+from tightmap.solvers.admm.ranges import capped
 from tightmap.solvers.admm.run import AdmmState
 from tightmap.solvers.admm.solver import ADMM
 from tightmap.solvers.admm.updates import DECOMPOSITIONS, Form

@@ -281,6 +281,7 @@ FIXED: dict[str, Callable[[], tm.Model]] = {
     "binary, sparse": lambda: _binary(90, 0.04),
     "binary image": lambda: grid(9, 11, 2, "potts", 8),
     "binary image, whole costs": lambda: grid(9, 11, 2, "quadratic", integral=True),
+    "grid of 4 labels, 8 neighbours": lambda: grid(4, 5, 4, "dense", 8),
     "large potts grid": lambda: grid(66, 70, 16, "potts"),
     "large integral grid": lambda: grid(40, 50, 3, "potts", integral=True),
     "large linear grid, 8 neighbours": lambda: grid(33, 41, 9, "linear", 8),

@@ -14,7 +14,7 @@ import numpy as np
 
 from tightmap.factors.dispatch import dispatch
 from tightmap.factors.kinds import rows_by_kind
-from tightmap.graph.graph import Arrays
+from tightmap.graph.graph import Arrays, FloatArray
 from tightmap.runtime.compiled import compiled, inlined, lean
 
 
@@ -112,6 +112,12 @@ def factor_spreads(g):
     for f in range(len(g.kind)):
         out[f] = _spread(g, f)
     return out
+
+
+def incident_ranges(g: Arrays) -> FloatArray:
+    """(n,) sum of the ranges of the factors around every variable."""
+    spread = np.repeat(factor_spreads(g), np.diff(g.scope_start))
+    return np.bincount(g.scope, spread, minlength=len(g.cards)).astype(np.float64)
 
 
 @lean

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import most_labels, workspace
+from tightmap.factors.kernels import incident_ranges, most_labels, workspace
 from tightmap.graph.graph import Arrays
 from tightmap.moves.context import Labels, Vector
 from tightmap.runtime.compiled import compiled, lean
@@ -26,7 +26,7 @@ from tightmap.runtime.pace import EVER, LOOK, end_of, late
 from tightmap.runtime.parallel import Teams
 from tightmap.runtime.sync import meet, together
 from tightmap.solvers.admm.engine import Heated, Iterates, Noise, Splitting, Start, Step, worthwhile_threads
-from tightmap.solvers.admm.ranges import capped, incident_ranges
+from tightmap.solvers.admm.ranges import capped
 from tightmap.solvers.admm.updates import (
     Form,
     add_unary,

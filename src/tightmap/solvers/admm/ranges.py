@@ -8,15 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.kernels import factor_spreads
+from tightmap.factors.kernels import incident_ranges
 from tightmap.graph.graph import Arrays
 from tightmap.moves.context import Vector
-
-
-def incident_ranges(g: Arrays) -> Vector:
-    """(n,) sum of the ranges of the factors around every variable."""
-    spread = np.repeat(factor_spreads(g), np.diff(g.scope_start))
-    return np.bincount(g.scope, spread, minlength=len(g.cards)).astype(np.float64)
 
 
 def capped(g: Arrays, ranges: Vector) -> Vector:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.runtime.compiled import lean
+from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.simd import LANES, get, load, minimum, pointer, put, splat, store
+
+FEW = 8  # labels up to which squares are done in lanes, for which ``lane_room`` says what they need
+
+inline = compiled(_nrt=False, forceinline=True)
 
 
 @lean
@@ -88,6 +93,74 @@ def _pick(p, q, at01, at02, at03, at12, at13, at23):
     return at23
 
 
+def lane_room(labels: int) -> int:
+    """Entries of scratch for a square in lanes, of so many labels."""
+    few = min(labels, FEW)
+    return (2 * few + 1) * (few * few + LANES)
+
+
+@inline
+def _spread(neg, first, second, turn_first, turn_second, na, nb, count, work, to, wide):
+    """work[to + v wide + x nb + y] = first(x, v) + second(y, v), of messages by rows or turned; nothing where < 0."""
+    step_x, over_x = (1, na) if turn_first else (count, 1)
+    step_y, over_y = (1, nb) if turn_second else (count, 1)
+    for v in range(count):
+        for x in range(na):
+            own = get(neg, first + x * step_x + v * over_x) if first >= 0 else 0.0
+            at = to + v * wide + x * nb
+            for y in range(nb):
+                put(work, at + y, own + get(neg, second + y * step_y + v * over_y) if second >= 0 else own)
+
+
+@inline
+def _least_pairs(neg, at_cw, nc, nw, work, by_c, wide):
+    """Behind the sums for w (from 0 on) and for c (from by_c on): min over both of sum_c + sum_w + message(c, w)."""
+    result = by_c + nc * wide
+    for o in range(0, wide, LANES):
+        best = splat(np.inf)
+        for u in range(nc):
+            inner = splat(np.inf)
+            for v in range(nw):
+                both = get(neg, at_cw + u * nw + v) if at_cw >= 0 else 0.0
+                inner = minimum(inner, load(work, v * wide + o) + splat(both))
+            best = minimum(best, inner + load(work, by_c + u * wide + o))
+        store(work, result + o, best)
+    return result
+
+
+@lean
+def square_in_lanes(neg, at_ac, at_aw, at_bc, at_bw, at_cw, turned, na, nb, nc, nw, out, work):
+    """Min-marginal on (a, b) of a square of few labels: all labels of a and b side by side in lanes.
+
+    out(x, y) = min over u of [ac(x, u) + bc(y, u) + min over v of (aw(x, v) + bw(y, v) + cw(u, v))]
+
+    at_..   where the messages of the other pairs start, -1 where there is no such pair
+    turned  which of ac, aw, bc, bw are stored by columns, as bits (``turns``); a < b and c < w
+    """
+    turned_ac, turned_aw, turned_bc, turned_bw = turned & 1 > 0, turned & 2 > 0, turned & 4 > 0, turned & 8 > 0
+    size = na * nb
+    if na == 4 and nb == 4 and nc == 4 and nw == 4:  # constants unroll the loops
+        _spread(neg, at_aw, at_bw, turned_aw, turned_bw, 4, 4, 4, work, 0, 16)
+        _spread(neg, at_ac, at_bc, turned_ac, turned_bc, 4, 4, 4, work, 64, 16)
+        result = _least_pairs(neg, at_cw, 4, 4, work, 64, 16)
+    else:
+        wide = (size + LANES - 1) // LANES * LANES
+        for x in range(size, wide):  # lanes that nobody reads
+            for v in range(nc + nw):
+                put(work, v * wide + x, 0.0)
+        _spread(neg, at_aw, at_bw, turned_aw, turned_bw, na, nb, nw, work, 0, wide)
+        _spread(neg, at_ac, at_bc, turned_ac, turned_bc, na, nb, nc, work, nw * wide, wide)
+        result = _least_pairs(neg, at_cw, nc, nw, work, nw * wide, wide)
+    for x in range(size):
+        put(out, x, get(work, result + x))
+
+
+@inline
+def turns(a, b, c, w):
+    """Of which pairs of positions the second one comes first: their messages are read by columns."""
+    return (a > c) | (a > w) << 1 | (b > c) << 2 | (b > w) << 3
+
+
 @lean
 def square_marginal(g, d, e, neg, out, work):
     """Min-marginal of a zero square on one of its pairs (a, b); c and w are the other two positions.
@@ -115,22 +188,28 @@ def square_marginal(g, d, e, neg, out, work):
     while c == a or c == b:
         c += 1
     w = 6 - a - b - c
-    at_aw = _pick(a, w, at01, at02, at03, at12, at13, at23)
-    at_bw = _pick(b, w, at01, at02, at03, at12, at13, at23)
-    if at_aw >= 0 and at_bw >= 0:
-        c, w = w, c
-        at_aw = _pick(a, w, at01, at02, at03, at12, at13, at23)
-        at_bw = _pick(b, w, at01, at02, at03, at12, at13, at23)
-    turned = at_aw >= 0
-    if turned:
-        a, b = b, a
-        at_aw, at_bw = at_bw, at_aw
     at_ac = _pick(a, c, at01, at02, at03, at12, at13, at23)
+    at_aw = _pick(a, w, at01, at02, at03, at12, at13, at23)
     at_bc = _pick(b, c, at01, at02, at03, at12, at13, at23)
+    at_bw = _pick(b, w, at01, at02, at03, at12, at13, at23)
     at_cw = _pick(c, w, at01, at02, at03, at12, at13, at23)
     first = d.scope_start[r]
     na, nb = g.cards[d.scope[first + a]], g.cards[d.scope[first + b]]
     nc, nw = g.cards[d.scope[first + c]], g.cards[d.scope[first + w]]
+    if max(na, nb, nc, nw) <= FEW:
+        turned = turns(a, b, c, w)
+        messages, room = pointer(neg), pointer(work)
+        square_in_lanes(messages, at_ac, at_aw, at_bc, at_bw, at_cw, turned, na, nb, nc, nw, pointer(out), room)
+        return
+    if at_aw >= 0 and at_bw >= 0:
+        c, w = w, c
+        nc, nw = nw, nc
+        at_ac, at_aw, at_bc, at_bw = at_aw, at_ac, at_bw, at_bc
+    swapped = at_aw >= 0
+    if swapped:
+        a, b = b, a
+        na, nb = nb, na
+        at_ac, at_aw, at_bc, at_bw = at_bc, at_bw, at_ac, at_aw
     ac = 0
     aw = ac + na * nc
     bc = aw + na * nw
@@ -160,7 +239,7 @@ def square_marginal(g, d, e, neg, out, work):
                 for u in range(nc):
                     x = work[rest + u] + work[ac + k * nc + u]
                     best = x if x < best else best
-                out[t * na + k if turned else k * nb + t] = best
+                out[t * na + k if swapped else k * nb + t] = best
 
 
 @lean

@@ -20,6 +20,7 @@ from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
 from tightmap.runtime.simd import get, pointer, put
 from tightmap.solvers.regions.cluster_kernels import (
+    lane_room,
     restricted_square,
     restricted_triplet,
     square_marginal,
@@ -44,8 +45,9 @@ class Buffers(NamedTuple):
 
 def make_buffers(regions: Regions) -> Buffers:
     largest = max(regions.vector, regions.scratch)
-    table = max(regions.table + LARGEST_ARITY, 7 * largest)  # a square needs room for its six pairs and two rows
     order, labels = regions.graph.order, regions.graph.max_labels
+    # a square needs room for its six pairs and two rows, or for its lanes
+    table = max(regions.table + LARGEST_ARITY, 7 * largest, lane_room(labels))
     return Buffers(
         np.empty(table),
         np.empty(largest),

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from tightmap.factors.kernels import tabulate
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import compiled
-from tightmap.solvers.regions.regions import STRUCT, TABLE, ZERO, Dag, Regions
+from tightmap.solvers.regions.cluster_kernels import FEW
+from tightmap.solvers.regions.regions import SQUARE, STRUCT, TABLE, TRIPLET, ZERO, Dag, Regions
 
 # How a message is computed: GENERAL by kernels.marginal, the others by sends.py
-GENERAL, POTTS_PAIR, FROM_ROWS, FROM_COLUMNS, DIFFERENCE, TRIPLE, TABLED = 0, 1, 2, 3, 4, 5, 6
+GENERAL, POTTS_PAIR, FROM_ROWS, FROM_COLUMNS, DIFFERENCE, TRIPLE, TABLED, LANED, PRODUCT = range(9)
 SEND_FORWARD, SEND_BACKWARD, SHARE_FORWARD, SHARE_BACKWARD, COUNTED = 1, 2, 4, 8, 16  # bits of ``acts``
 UNKNOWN, NO_COST, POTTS_COST, DENSE_COST = -4, -3, -2, -1  # costs of a region: made anew every time; zero; of the graph
 LARGEST_STORED = 256  # entries of a table of another kind that is kept; a larger one is made anew for every message
@@ -30,11 +31,13 @@ class Plan(NamedTuple):
     form: npt.NDArray[np.uint8]  # (E,) in the order of Dag.in_edge, as all up to ``param``
     acts: npt.NDArray[np.uint8]  # (E,) when the message is sent, and when it takes its share
     own: IntArray  # (E,) where the message starts
-    other: IntArray  # (E,) pairs: where the message to the other variable starts; TRIPLE: row of ``triples``
+    other: IntArray  # (E,) pairs: where the message to the other variable starts; or a row of the following
     labels: npt.NDArray[np.int32]  # (E,) pairs: labels of the other variable
     weight: FloatArray  # (E,) of the factor; 1 where its table is stored
     param: IntArray  # (E,) where its table starts: in Arrays.params, or len(params) + where it starts in ``stored``
     triples: IntArray  # rows of 8, see _triples
+    squares: IntArray  # rows of 10, see _squares
+    products: IntArray  # rows of 9, see _products
     cost: (
         IntArray  # (R,) where the table of a region starts in ``stored``; else it has none, is that of a Potts or dense
     )
@@ -105,6 +108,44 @@ def _triples(regions: Regions, edges: IntArray) -> IntArray:
     return out.reshape(-1)
 
 
+def _squares(regions: Regions, edges: IntArray) -> IntArray:
+    """Rows of 10: what ``square_in_lanes`` takes between the messages and the scratch, for messages of squares."""
+    d = regions.dag
+    square = d.source[edges].astype(np.int64)
+    first = np.repeat(d.out_start[square], 6)
+    leaving = first + np.tile(np.arange(6), len(edges))
+    here = leaving < np.repeat(d.out_start[square + 1], 6)
+    row, leaving = np.repeat(np.arange(len(edges)), 6)[here], leaving[here]
+    at = np.full((len(edges), 16), -1, dtype=np.int64)  # by 4 * first + second position of a pair
+    at[row, d.map_at[leaving]] = d.at[leaving]
+    a, b = np.divmod(d.map_at[edges], 4)
+    others = np.array([[p for p in range(4) if p not in (i // 4, i % 4)][:2] for i in range(16)])
+    c, w = others[d.map_at[edges]].T
+    number = np.arange(len(edges))
+    out = np.empty((len(edges), 10), dtype=np.int64)
+    for column, (p, q) in enumerate(((a, c), (a, w), (b, c), (b, w), (c, w))):
+        out[:, column] = at[number, 4 * np.minimum(p, q) + np.maximum(p, q)]
+    out[:, 5] = (a > c) | (a > w) * 2 | (b > c) * 4 | (b > w) * 8
+    for column, p in enumerate((a, b, c, w)):
+        out[:, 6 + column] = regions.graph.arrays.cards[d.scope[d.scope_start[square] + p]]
+    return out.reshape(-1)
+
+
+def _products(regions: Regions, edges: IntArray) -> IntArray:
+    """Rows of 9: what ``send_product`` takes for messages of zero triplets (i, j, k), which send to ij, ik and jk."""
+    d, cards = regions.dag, regions.graph.arrays.cards.astype(np.int64)
+    triplet = d.source[edges].astype(np.int64)
+    begin = d.out_start[triplet]
+    ij, ik, jk = (d.at[begin + p] for p in range(3))
+    ni, nj, nk = (cards[d.scope[d.scope_start[triplet] + p]] for p in range(3))
+    one = np.ones_like(ni)
+    to_ij = (ik, jk, nk, one, nk, one, ni, nj, nk)
+    to_ik = (ij, jk, nj, one, one, nk, ni, nk, nj)
+    to_jk = (ij, ik, one, nj, one, nk, nj, nk, ni)
+    rows = np.array((to_ij, to_ik, to_jk), dtype=np.int64)  # (3, 9, E)
+    return np.ascontiguousarray(rows[edges - begin, :, np.arange(len(edges))]).reshape(-1)
+
+
 def _costs(regions: Regions) -> tuple[IntArray, FloatArray]:
     """Where the costs of every region are, and the tables that are written out because their kind has none."""
     graph, d = regions.graph, regions.dag
@@ -160,10 +201,18 @@ def make_plan(regions: Regions) -> Plan:
     form[triple] = TRIPLE
     form[((mode == TABLE) | (mode == ZERO)) & (cost[source] != UNKNOWN)] = TABLED
 
+    largest = np.maximum.reduceat(g.cards[d.scope], d.scope_start[:-1]) if count else np.zeros(0)
+    laned = (mode == SQUARE) & (largest[source] <= FEW)
+    form[laned] = LANED
+    product = mode == TRIPLET
+    form[product] = PRODUCT
+
     facing = np.where(first, e + 1, e - 1)[pair]
     other = np.zeros(count, dtype=np.int64)
     other[pair] = d.at[facing]
     other[triple] = np.arange(int(triple.sum()))
+    other[laned] = np.arange(int(laned.sum()))
+    other[product] = np.arange(int(product.sum()))
     labels = np.zeros(count, dtype=np.int32)
     labels[pair] = d.size[d.target[facing]]
     weight = g.weight[factor] if graph.m else np.ones(count)
@@ -182,6 +231,8 @@ def make_plan(regions: Regions) -> Plan:
         weight,
         param,
         _triples(regions, e[triple]) if triple.any() else np.zeros(8, np.int64),
+        _squares(regions, e[laned]) if laned.any() else np.zeros(10, np.int64),
+        _products(regions, e[product]) if product.any() else np.zeros(9, np.int64),
         cost,
         stored,
         four.astype(np.uint8),

@@ -215,6 +215,43 @@ def send_triple(table, t, w, neg, a, b, begin_a, end_a, begin_b, end_b, step, st
 
 
 @inline
+def _product(neg, a, b, step_x, over_x, step_y, over_y, na, nb, nz, out):
+    for x in range(na):
+        for y in range(nb):
+            low = np.inf
+            for z in range(nz):
+                v = get(neg, a + x * step_x + z * over_x) + get(neg, b + y * step_y + z * over_y)
+                low = v if v < low else low
+            put(out, x * nb + y, low)
+
+
+@inline
+def send_product(neg, a, b, step_x, over_x, step_y, over_y, na, nb, nz, out):
+    """out(x, y) = min over z of h_a(x, z) + h_b(y, z), which start at a and b and go on by steps with x, y and z."""
+    if step_y == 1 and nb >= LANES:
+        for x in range(na):
+            for block in range(0, nb, LANES):
+                o = min(block, nb - LANES)
+                best = splat(np.inf)
+                for z in range(nz):
+                    v = splat(get(neg, a + x * step_x + z * over_x))
+                    best = minimum(best, v + load(neg, b + z * over_y + o))
+                store(out, x * nb + o, best)
+    elif over_x == 1 and over_y == 1 and nz >= LANES:
+        for x in range(na):
+            for y in range(nb):
+                first, second = a + x * step_x, b + y * step_y
+                best = load(neg, first + nz - LANES) + load(neg, second + nz - LANES)
+                for o in range(0, nz - LANES, LANES):
+                    best = minimum(best, load(neg, first + o) + load(neg, second + o))
+                put(out, x * nb + y, lane_min(best))
+    elif na == 2 and nb == 2 and nz == 2:
+        _product(neg, a, b, step_x, over_x, step_y, over_y, 2, 2, 2, out)
+    else:
+        _product(neg, a, b, step_x, over_x, step_y, over_y, na, nb, nz, out)
+
+
+@inline
 def visit_four(unary, o, messages, begin, end, sending, sharing, part, remaining, bound):
     """A whole visit of a variable of four labels between Potts pairs of positive weights, with its sums in registers.
 

@@ -16,6 +16,7 @@ from tightmap.graph.graph import Kind
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.runtime.simd import get, pointer, put
+from tightmap.solvers.regions.cluster_kernels import square_in_lanes
 from tightmap.solvers.regions.kernels import effort, fill, marginal
 from tightmap.solvers.regions.plan import (
     COUNTED,
@@ -24,8 +25,10 @@ from tightmap.solvers.regions.plan import (
     FROM_COLUMNS,
     FROM_ROWS,
     GENERAL,
+    LANED,
     POTTS_COST,
     POTTS_PAIR,
+    PRODUCT,
     SEND_BACKWARD,
     SEND_FORWARD,
     SHARE_BACKWARD,
@@ -38,6 +41,7 @@ from tightmap.solvers.regions.sends import (
     add,
     least_of,
     send_columns,
+    send_product,
     send_rows,
     send_triple,
     subtract,
@@ -159,7 +163,8 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
     scope_start, scope = pointer(d.scope_start), pointer(d.scope)
     forms, acts, owns, others = pointer(plan.form), pointer(plan.acts), pointer(plan.own), pointer(plan.other)
     facing, weights, param = pointer(plan.labels), pointer(plan.weight), pointer(plan.param)
-    triples, four = pointer(plan.triples), pointer(plan.four)
+    triples, squares, products = pointer(plan.triples), pointer(plan.squares), pointer(plan.products)
+    four = pointer(plan.four)
     cost, counts = pointer(plan.cost), pointer(d.region_counted)
     parts = pointer(d.weight_forward) if forward else pointer(d.weight_backward)
     view = View(
@@ -269,6 +274,23 @@ def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, 
                 r = np.int64(get(sources, e))
                 _send_tabled(view, r, e, size, table, out)
                 spent += get(sizes, r) * (get(out_start, r + 1) - get(out_start, r))
+            elif form == LANED and not rounding:
+                row = 10 * at
+                nc, nw = get(squares, row + 8), get(squares, row + 9)
+                square_in_lanes(
+                    neg, get(squares, row), get(squares, row + 1), get(squares, row + 2), get(squares, row + 3),
+                    get(squares, row + 4), get(squares, row + 5), get(squares, row + 6), get(squares, row + 7),
+                    nc, nw, out, table,
+                )  # fmt: skip
+                spent += size * nc * nw
+            elif form == PRODUCT and not rounding:
+                row = 9 * at
+                nb, nz = get(products, row + 7), get(products, row + 8)
+                send_product(
+                    neg, get(products, row), get(products, row + 1), get(products, row + 2), get(products, row + 3),
+                    get(products, row + 4), get(products, row + 5), get(products, row + 6), nb, nz, out,
+                )  # fmt: skip
+                spent += size * nz
             else:
                 e = get(in_edge, k)
                 spent += effort(g, d, d.source[e])
