@@ -128,7 +128,7 @@ def _call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
     key = _call(self, context, args, kws)
     found = _call_types.get(key)
     if found is None:
-        signature = _original_call_type(self, context, args, kws)
+        signature: Any = _original_call_type(self, context, args, kws)
         _call_types[key] = signature, self._impl_keys[signature.args]
         return signature
     signature, implementation = found

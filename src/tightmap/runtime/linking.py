@@ -1,8 +1,8 @@
 """Numba functions that are cheap to compile when only other compiled functions call them (``compiled`` says why).
 
 Everything here builds on parts of Numba that it does not document, and that a new version may change.  So this file,
-``keeping`` and ``hastening`` are the only ones that do: where they cannot be imported, ``compiled`` goes on with Numba's
-own decorator.
+``keeping`` and ``hastening`` are the only ones that do: where they cannot be imported, ``compiled`` goes on with
+Numba's own decorator.
 
 - Called from a compiled function, a function is translated and handed on, once for integers of all widths; nothing is
   optimised before the function that Python calls, which then is optimised as a whole.
