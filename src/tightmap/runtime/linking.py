@@ -1,7 +1,8 @@
 """Numba functions that are cheap to compile when only other compiled functions call them (``compiled`` says why).
 
-Everything here builds on parts of Numba that it does not document, and that a new version may change.  So this file and
-``keeping`` are the only ones that do: where they cannot be imported, ``compiled`` goes on with Numba's own decorator.
+Everything here builds on parts of Numba that it does not document, and that a new version may change.  So this file,
+``keeping`` and ``hastening`` are the only ones that do: where they cannot be imported, ``compiled`` goes on with
+Numba's own decorator.
 
 - Called from a compiled function, a function is translated and handed on, once for integers of all widths; nothing is
   optimised before the function that Python calls, which then is optimised as a whole.
@@ -24,7 +25,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher
 
-from tightmap.runtime import keeping
+from tightmap.runtime import hastening, keeping
 from tightmap.runtime.clock import PREPARE, check_wall
 from tightmap.runtime.forks import wait_before_fork
 
@@ -43,6 +44,7 @@ def _check_internals() -> None:
         CPUDispatcher: ("compile", "get_call_template", "enable_caching"),
         compiler.CompileResult: ("_find_referenced_environments", "_replace"),
         **keeping.INTERNALS,
+        **hastening.INTERNALS,
     }  # fmt: skip
     parameters: dict[Any, tuple[str, ...]] = {
         compiler.compile_extra: (
@@ -51,6 +53,7 @@ def _check_internals() -> None:
         _FunctionCompiler.__init__: ("py_func", "targetdescr", "targetoptions", "locals", "pipeline_class"),
         _FunctionCompiler._compile_core: ("args", "return_type"),
         **keeping.PARAMETERS,
+        **hastening.PARAMETERS,
     }  # fmt: skip
     for owner, names in needed.items():
         for name in names:
@@ -117,7 +120,8 @@ class _EntryCompiler(_Compiler):
     """Compiles a function that Python calls."""
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
-        return self._translate(args, return_type, None, no_cfunc_wrapper=True)
+        with hastening.hastened():
+            return self._translate(args, return_type, None, no_cfunc_wrapper=True)
 
 
 class _LinkedCompiler(_Compiler):
