@@ -36,11 +36,11 @@ def _search_and_relaxation(ceiling):
 
 
 def test_bounds_and_energies_have_half_of_the_time_each():
-    assert min(_search_and_relaxation(ceiling=59.0)) > 0.25 * 20.0
+    assert min(_search_and_relaxation(ceiling=150.0)) > 0.25 * 20.0
 
 
 def test_energies_come_first_where_no_bound_will_meet_them():
-    hopeful, hopeless = _search_and_relaxation(ceiling=59.0), _search_and_relaxation(ceiling=-200.0)
+    hopeful, hopeless = _search_and_relaxation(ceiling=150.0), _search_and_relaxation(ceiling=-200.0)
     assert hopeless[0] > 2.0 * hopeless[1] > 0.0
     assert hopeless[0] > 1.1 * hopeful[0]
 
@@ -52,10 +52,11 @@ def test_a_search_that_ends_with_the_proof_keeps_its_share():
         scheduler = Scheduler(10.0, [Share("search", bounds=True, proves=proves), Share("other")])
         search = scheduler.shares[0]
         search.bound = 0.0
-        scheduler.begin(search, 100.0, 0.0)
-        scheduler.used(search, 1.0)
-        search.bound = 6.0
-        scheduler.end(search, 1.0, 100.0, 6.0)
+        for second in (1.0, 2.0, 3.0):
+            scheduler.begin(search, 100.0, search.bound)
+            scheduler.used(search, 1.0)
+            search.bound += 6.0
+            scheduler.end(search, second, 100.0, search.bound)
         weights.append(search.weight)
     assert weights[0] < 0.6 * weights[1]
 
@@ -130,6 +131,22 @@ def test_a_bound_that_will_not_overtake_the_best_one_is_no_merit():
         search.bound = 6.0  # six per second, nine seconds to go
         scheduler.end(search, 1.0, 100.0, best_bound)
         assert search.raising == merit
+
+
+def test_a_bound_that_slows_down_will_not_overtake_the_best_one():
+    """Every turn brings a third of what the one before brought: half of that again is all that is to come."""
+    scheduler = Scheduler(100.0, [Share("relaxation", bounds=True), Share("other", bounds=True)])
+    share, moment = scheduler.shares[0], 0.0
+    share.bound = 0.0
+    for rise in (27.0, 9.0):
+        scheduler.begin(share, 100.0, 50.0)
+        scheduler.used(share, 1.0)
+        moment += 1.0
+        share.bound += rise
+        before = share.raising
+        scheduler.end(share, moment, 100.0, 50.0)
+    assert share.raising == before / 2.0
+    assert share.hope == 0.5  # the first turn promised it, the second did not
 
 
 def test_regret_on_random_line_ups():
