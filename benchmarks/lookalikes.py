@@ -18,6 +18,15 @@
     assignment            objects to places, quadratic costs, each place once
     diagnosis             findings that any of several diseases may cause, with leaks (noisy-or)
     spin glass            couplings of +1 and -1 on a torus
+    fields                a sparse random graph of two labels, couplings and fields of both signs
+    belief net            two layers of binary variables, every one with every one of the other layer
+    dynamic net           some hidden variables that change from step to step, and what is seen of them
+    characters            binary pixels, learnt couplings of both signs with many pixels around
+    regions               an over-segmented picture: neighbouring regions are to have the same label or another one
+    communities           a clustering of a graph by modularity: all pairs, both signs, as many labels as nodes
+    cell tracking         cells that move, divide, come and go: binary, hard constraints of flow and exclusion
+    object parts          parts of an object among candidates, all pairs
+    clauses               weighted clauses of three variables, more than can be met
 
 Every function takes a seed and gives the same model for it.
 """
@@ -355,6 +364,150 @@ def spin_glass(seed: int, side: int = 30) -> tm.Model:
     return model
 
 
+def fields(seed: int, n: int = 400, degree: int = 4) -> tm.Model:
+    rng = np.random.default_rng([seed, 18])
+    pairs = np.unique(np.sort(rng.integers(0, n, (n * degree // 2, 2)), axis=1), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    model = tm.Model([2] * n)
+    model.add_unaries(rng.normal(0, 0.5, (n, 2)))
+    model.add_factors(pairs, rng.normal(0, 1, (len(pairs), 1, 1)) * np.array([[-1.0, 1.0], [1.0, -1.0]]))
+    return model
+
+
+def belief_net(seed: int, upper: int = 40, lower: int = 60) -> tm.Model:
+    rng = np.random.default_rng([seed, 19])
+    model = tm.Model([2] * (upper + lower))
+    model.add_unaries(np.column_stack((np.zeros(upper + lower), rng.normal(0, 1.5, upper + lower))))
+    pairs = [(i, upper + j) for i in range(upper) for j in range(lower)]
+    tables = np.zeros((len(pairs), 2, 2))
+    tables[:, 1, 1] = rng.normal(0, 1, len(pairs))
+    model.add_factors(pairs, tables)
+    return model
+
+
+def dynamic_net(seed: int, hidden: int = 12, steps: int = 25, labels: int = 3) -> tm.Model:
+    """Every variable depends on itself and on two others a step before; half of them are seen through noise."""
+    rng = np.random.default_rng([seed, 20])
+    index = np.arange(hidden * steps).reshape(steps, hidden)
+    model = tm.Model([labels] * index.size)
+    for i in range(hidden):
+        others = rng.choice(np.delete(np.arange(hidden), i), 2, replace=False)
+        change = rng.dirichlet(np.full(labels, 0.3), (labels, labels, labels))
+        for t in range(1, steps):
+            model.add_factors([[*index[t - 1, [i, *others]], index[t, i]]], -np.log(change + 1e-6))
+        seen = rng.dirichlet(np.full(labels, 0.7), labels)
+        if i % 2:
+            model.add_unaries(-np.log(seen[:, rng.integers(0, labels, steps)].T + 1e-6), index[:, i])
+    return model
+
+
+def characters(seed: int, shape: tuple[int, int] = (40, 50), around: int = 32) -> tm.Model:
+    """Strokes of which a part was wiped out; couplings depend on the offset alone, as if learnt."""
+    rng = np.random.default_rng([seed, 21])
+    h, w = shape
+    ink = _scene(rng, h, w) > 0.5
+    clear = rng.random(shape) < 0.6
+    clear[h // 4 : h // 2, w // 4 : w // 2] = False
+    model = tm.Model([2] * (h * w))
+    data = np.where(clear, np.where(ink, -1.0, 1.0), 0.0) + rng.normal(0, 0.6, shape)
+    model.add_unaries(np.stack((np.zeros(shape), data), -1).reshape(-1, 2))
+    index = np.arange(h * w).reshape(shape)
+    steps = [(dr, dc) for dr in range(-6, 7) for dc in range(7) if (dc, dr) > (0, 0)]
+    for k in rng.choice(len(steps), around, replace=False):
+        dr, dc = steps[k]
+        a = index[max(0, -dr) : h - max(0, dr), : w - dc]
+        b = index[max(0, dr) : h + min(0, dr), dc:]
+        table = rng.normal(0, 0.35, (2, 2)) - 0.15 * np.eye(2)
+        model.add_factors(np.column_stack((a.reshape(-1), b.reshape(-1))), table)
+    return model
+
+
+def _planar(rng: np.random.Generator, n: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Places in the unit square, and the pairs of them that are near each other."""
+    place = rng.random((n, 2))
+    far = np.linalg.norm(place[:, None] - place[None], axis=2)
+    return place, np.argwhere(np.triu(far < reach / math.sqrt(n), 1))
+
+
+def regions(seed: int, n: int = 300, labels: int = 8) -> tm.Model:
+    rng = np.random.default_rng([seed, 22])
+    place, pairs = _planar(rng, n, 1.5)
+    owner = np.argmin(np.linalg.norm(place[:, None] - rng.random((12, 1, 2)).reshape(1, 12, 2), axis=2), axis=1)
+    same = owner[pairs[:, 0]] == owner[pairs[:, 1]]
+    model = tm.Model([labels] * n)
+    model.add_potts(pairs, np.where(same, 1.0, -1.0) + rng.normal(0, 1.2, len(pairs)))
+    return model
+
+
+def communities(seed: int, n: int = 40) -> tm.Model:
+    rng = np.random.default_rng([seed, 23])
+    group = rng.integers(0, 5, n)
+    i, j = np.triu_indices(n, 1)
+    edge = rng.random(len(i)) < np.where(group[i] == group[j], 0.5, 0.1)
+    degree = np.bincount(i[edge], minlength=n) + np.bincount(j[edge], minlength=n)
+    gain = (edge - degree[i] * degree[j] / degree.sum()) / degree.sum() * 2.0
+    model = tm.Model([n] * n)
+    model.add_potts(np.column_stack((i, j)), gain)
+    return model
+
+
+def cell_tracking(seed: int, cells: int = 25, frames: int = 12) -> tm.Model:
+    """A variable for every cell that was detected, and for every move between two frames; a cell has one past."""
+    rng = np.random.default_rng([seed, 24])
+    place = [rng.random((cells, 2))]
+    for _ in range(frames - 1):
+        moved = place[-1] + rng.normal(0, 0.04, place[-1].shape)
+        place.append(np.concatenate((moved[rng.random(len(moved)) > 0.1], rng.random((cells // 8, 2)))))
+    first = np.concatenate(([0], np.cumsum([len(x) for x in place])))
+    moves = []
+    for t in range(frames - 1):
+        far = np.linalg.norm(place[t][:, None] - place[t + 1][None], axis=2)
+        moves += [(first[t] + a, first[t + 1] + b, far[a, b]) for a, b in np.argwhere(far < 0.15)]
+    n = int(first[-1])
+    model = tm.Model([2] * (n + len(moves)))
+    model.add_unaries([[0.0, c] for c in rng.normal(-1.5, 2.0, n)], np.arange(n))
+    model.add_unaries([[0.0, 20 * far + rng.normal(0, 0.5) - 1] for _, _, far in moves], n + np.arange(len(moves)))
+    into: list[list[int]] = [[] for _ in range(n)]
+    out: list[list[int]] = [[] for _ in range(n)]
+    for k, (a, b, _) in enumerate(moves):
+        model.add_factors([[n + k, a], [n + k, b]], np.array([[0.0, 0.0], [math.inf, 0.0]]))
+        out[a].append(n + k)
+        into[b].append(n + k)
+    for i in range(n):
+        for own, most, price in ((into[i], 1, 3.0), (out[i], 2, 2.0)):
+            own = own[:7]
+            count = np.indices((2,) * (len(own) + 1)).sum(axis=0)
+            table = np.where(count - np.indices(count.shape)[0] > most, math.inf, 0.0)
+            table[(1,) + (0,) * len(own)] = price  # it comes from nowhere, or ends
+            model.add_factors([[i, *own]], table)
+    return model
+
+
+def object_parts(seed: int, n: int = 60, labels: int = 11) -> tm.Model:
+    rng = np.random.default_rng([seed, 25])
+    place = rng.random((n, labels, 2))
+    truth = rng.random((n, 2))
+    place[:, 0] = truth + rng.normal(0, 0.02, (n, 2))
+    model = tm.Model([labels] * n)
+    model.add_unaries(rng.gamma(2.0, 20.0, (n, labels)))
+    for i in range(n):
+        for j in range(i):
+            off = place[i][:, None] - place[j][None] - (truth[i] - truth[j])
+            fit = 60.0 * np.exp(-20 * (off**2).sum(-1)) * rng.random()
+            model.add_factors([[i, j]], rng.normal(0, 8, (labels, labels)) - fit)
+    return model
+
+
+def clauses(seed: int, n: int = 120, ratio: float = 6.0) -> tm.Model:
+    rng = np.random.default_rng([seed, 26])
+    model = tm.Model([2] * n)
+    for _ in range(int(ratio * n)):
+        table = np.zeros((2, 2, 2))
+        table[tuple(rng.integers(0, 2, 3))] = float(rng.integers(1, 10))
+        model.add_factors([rng.choice(n, 3, replace=False)], table)
+    return model
+
+
 FAMILIES: dict[str, Callable[[int], tm.Model]] = {
     "grid of tables": table_grid,
     "grid of pairs": pair_grid,
@@ -376,4 +529,13 @@ FAMILIES: dict[str, Callable[[int], tm.Model]] = {
     "assignment": assignment,
     "diagnosis": diagnosis,
     "spin glass": spin_glass,
+    "fields": fields,
+    "belief net": belief_net,
+    "dynamic net": dynamic_net,
+    "characters": characters,
+    "regions": regions,
+    "communities": communities,
+    "cell tracking": cell_tracking,
+    "object parts": object_parts,
+    "clauses": clauses,
 }

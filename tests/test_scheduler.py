@@ -27,12 +27,38 @@ def test_a_method_that_found_the_first_labellings_has_no_claim_for_ever():
     assert played.energy < 5.0
 
 
-def test_bounds_and_energies_have_half_of_the_time_each():
-    search = Script("search", floor=0.0, pace=0.05)
-    relaxation = Script("relaxation", ceiling=-10.0, climb=0.05)
+def _search_and_relaxation(ceiling):
+    """Seconds of each out of twenty, beside methods that do nothing; the relaxation rises towards the ceiling."""
+    search = Script("search", floor=60.0, pace=0.05)
+    relaxation = Script("relaxation", ceiling=ceiling, climb=0.1)
     played = play([search, relaxation, *(Script(f"idle {k}", plan=4.0) for k in range(4))], 20.0)
-    for name in ("search", "relaxation"):
-        assert played.used[name] > 0.25 * 20.0
+    return played.used["search"], played.used["relaxation"]
+
+
+def test_bounds_and_energies_have_half_of_the_time_each():
+    assert min(_search_and_relaxation(ceiling=150.0)) > 0.25 * 20.0
+
+
+def test_energies_come_first_where_no_bound_will_meet_them():
+    hopeful, hopeless = _search_and_relaxation(ceiling=150.0), _search_and_relaxation(ceiling=-200.0)
+    assert hopeless[0] > 2.0 * hopeless[1] > 0.0
+    assert hopeless[0] > 1.1 * hopeful[0]
+
+
+def test_a_search_that_ends_with_the_proof_keeps_its_share():
+    """The bound of branch and bound jumps when it ends: its pace is no sign that it will not."""
+    weights = []
+    for proves in (False, True):
+        scheduler = Scheduler(10.0, [Share("search", bounds=True, proves=proves), Share("other")])
+        search = scheduler.shares[0]
+        search.bound = 0.0
+        for second in (1.0, 2.0, 3.0):
+            scheduler.begin(search, 100.0, search.bound)
+            scheduler.used(search, 1.0)
+            search.bound += 6.0
+            scheduler.end(search, second, 100.0, search.bound)
+        weights.append(search.weight)
+    assert weights[0] < 0.6 * weights[1]
 
 
 def test_nobody_is_given_up():
@@ -105,6 +131,22 @@ def test_a_bound_that_will_not_overtake_the_best_one_is_no_merit():
         search.bound = 6.0  # six per second, nine seconds to go
         scheduler.end(search, 1.0, 100.0, best_bound)
         assert search.raising == merit
+
+
+def test_a_bound_that_slows_down_will_not_overtake_the_best_one():
+    """Every turn brings a third of what the one before brought: half of that again is all that is to come."""
+    scheduler = Scheduler(100.0, [Share("relaxation", bounds=True), Share("other", bounds=True)])
+    share, moment = scheduler.shares[0], 0.0
+    share.bound = 0.0
+    for rise in (27.0, 9.0):
+        scheduler.begin(share, 100.0, 50.0)
+        scheduler.used(share, 1.0)
+        moment += 1.0
+        share.bound += rise
+        before = share.raising
+        scheduler.end(share, moment, 100.0, 50.0)
+    assert share.raising == before / 2.0
+    assert share.hope == 0.5  # the first turn promised it, the second did not
 
 
 def test_regret_on_random_line_ups():

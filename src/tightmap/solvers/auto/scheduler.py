@@ -8,9 +8,11 @@
           half of the time so far if that is less; where nobody did, E = plan, methods that make bounds counting less
     B_r   the same for raising the best bound; where nobody did, B = plan of those that make bounds.  A search whose own
           bound is behind the best one may still end with the proof: when it keeps closing CLOSED of its own gap in a
-          turn, at a pace that would overtake the best bound before the end, it counts as much as the fastest
+          turn, and would overtake the best bound before the end, slowing down from turn to turn as it does now, it
+          counts as much as the fastest
 
-    p     1/2; 1/4 while bounds rise and nobody lowers the energy, 3/4 the other way round
+    p     1/2; 1/4 while bounds rise and nobody lowers the energy, 3/4 the other way round, and where none of the bounds
+          that rise would meet the energy before the end, slowing down likewise, if its method had all the time
 
 So half of the time goes to those who lower the energy now, half to those who raise the bound now: whoever found the
 best labelling at the beginning has no claim when it finds no better one, and a relaxation that has converged makes room
@@ -43,6 +45,7 @@ HANDICAP = 0.001  # each place in the plan starts so much of the time limit behi
 CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
 ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
 FLOOR = 0.2  # part of the time that is shared by the plan alone
+HOPE = 0.25  # one of the last two turns of a bound that is to meet the energy has to promise that
 NOISE = 1e-9  # part of the energy: a smaller change is rounding
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
 
@@ -65,6 +68,7 @@ class Share:
     bounds: bool = False  # makes bounds
     follows: str = ""  # does not begin while the bound of that method rises
     early: bool = False  # the very first turn is its own
+    proves: bool = False  # a search that ends with the proof: how fast its bound rises does not tell when
     made: int = 0  # turns
     weight: float = 1.0
     credit: float = 0.0  # seconds
@@ -76,6 +80,8 @@ class Share:
     before: float = -math.inf  # the same when that began
     ahead: float = -math.inf  # the best bound of all then
     raising: float = 0.0
+    pace: float = 0.0  # of its bound in the last turn that counted
+    hope: float = 1.0  # how often, lately, its bound would have met the energy in time had it gone on like that
     turns: deque[Turn] = field(default_factory=deque)  # the last ones
 
 
@@ -147,10 +153,14 @@ class Scheduler:
         rose = rise > 0.0 and (math.isinf(rise) or rise > CLOSED * gap)
         if not (fell > 0.0 or rose) and pending and seconds < PATIENT * self.limit:
             return
-        if rose and share.bound < best_bound and math.isfinite(rise):
-            pace = rise / seconds
-            rose = share.bound + pace * max(self.limit - elapsed, 0.0) > best_bound
+        left = max(self.limit - elapsed, 0.0) / seconds  # turns like this one
+        slower = rise / seconds / share.pace if share.pace > 0.0 else math.inf
+        share.pace = rise / seconds if math.isfinite(rise) else 0.0
+        coming = share.bound + rise * _series(slower, left) if math.isfinite(rise) else math.inf
+        if rose and share.bound < best_bound:
+            rose = coming > best_bound
         share.judged = share.seconds
+        share.hope = (share.hope + (coming >= energy)) / 2.0
         # first labellings and bounds are no merit
         lowered = fell if NOISE * abs(energy) < fell < math.inf else 0.0
         raised = share.bound - share.ahead if share.ahead < share.bound and math.isfinite(share.ahead) else 0.0
@@ -169,11 +179,20 @@ class Scheduler:
             raising.append(sum(turn.raised for turn in share.turns) / spent if spent else 0.0)
         fastest = max(raising)
         raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
-        part = 0.5 + 0.25 * ((max(lowering) > 0.0) - (max(raising) > 0.0))
+        rising = [share for share, up in zip(self.shares, raising, strict=True) if up > 0.0]
+        part = 0.5 + 0.25 * ((max(lowering) > 0.0) - bool(rising))
+        # a dynamic net of 300 variables in 5 s: 44 % of the time went to a bound 20 % below; lns alone was 3 % lower
+        if rising and not any(share.proves or share.hope >= HOPE for share in rising):
+            part = 0.75
         energy = _parts(lowering) or _parts([r.plan * (ASIDE if r.bounds else 1.0) for r in self.shares])
         bound = _parts(raising) or _parts([r.plan * r.bounds for r in self.shares]) or energy
         for share, e, b in zip(self.shares, energy, bound, strict=True):
             share.weight = FLOOR * share.plan + (1.0 - FLOOR) * (part * e + (1.0 - part) * b)
+
+
+def _series(factor: float, terms: float) -> float:
+    """The sum of factor^k over k = 1, 2, ..., terms; what does not fall stays as it is."""
+    return factor * (1.0 - factor**terms) / (1.0 - factor) if factor < 1.0 else terms
 
 
 def _parts(rates: list[float]) -> list[float]:

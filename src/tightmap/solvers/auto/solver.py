@@ -152,7 +152,8 @@ class Auto(Solver):
                     solver.check(graph)
                 except ModelError:
                     continue
-                share = Share(phase.method, phase.weight, solver.capabilities.bounds, phase.follows, phase.early)
+                can = solver.capabilities
+                share = Share(phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact)
                 runners.append(Runner(phase, share))
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
