@@ -35,7 +35,8 @@ class Twin:
 
 def scaled(recipe: Recipe, rng: Rng) -> Twin:
     """All costs multiplied by one positive number, often a power of two, which rounds nothing."""
-    size = max(Oracle(recipe).size, _largest(recipe))
+    entries = [np.abs(t).max(initial=0.0, where=np.isfinite(t)) for _, t in tables(recipe)]  # paid by nobody, perhaps
+    size = max(Oracle(recipe).size, _largest(recipe), *map(float, entries))
     if rng.random() < 0.6:
         factor = 2.0 ** float(rng.choice(POWERS))
     else:
