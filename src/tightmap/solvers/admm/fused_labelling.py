@@ -4,7 +4,8 @@ A proposal is first descended to a local minimum (BCD), then fused: the best mix
 a pairwise model, and every connected region where the proposal is better.  Then the labelling is polished by
 exact dynamic programming over blocks, the rows and the columns of a grid or greedy forests of any graph, visiting only
 blocks near a change.  Where factors have three or four variables it is also fused with every constant labelling (on
-half-size cones with second differences that is worth more than all the rest).  Nothing here ever raises the energy.
+half-size cones with second differences that lowers the energy by 3 % in ten seconds).  Nothing here ever raises the
+energy.
 
 All that needs the list of edges, which takes as much memory as the iterates.  A large image that has none is fused and
 polished by moves of its own, of regions and of lines (moves/lattice_regions.py,
