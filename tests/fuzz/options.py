@@ -66,7 +66,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "trws": {
         "order": ORDERS,
-        "rounding": (1, 0, 3),
+        "rounding": (None, 1, 0, 3),
         "polish": (True, False),
         "precision": ("auto", "single", "double"),
         "tolerance": (1e-9, 0.0, 1e-2),
