@@ -338,3 +338,43 @@ def test_searches_go_the_same_way_in_any_unit(method, power):
         result = tm.solve(model, method, max_iterations=2, seed=56, **options)
         found.append((result.status, result.energy / factor, result.labels.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("method", ["bcd", "trws", "auto", "exact"])
+def test_what_is_forbidden_stays_so_beside_huge_costs(method):
+    """Costs of 1e-265 vanish beside 1e170, but +inf in the same table does not."""
+    model = tm.Model([1, 2, 2, 2])
+    model.add_factors([[0, 2]], [[np.inf, -4e-265]], weights=[3.0])
+    model.add_potts([[1, 3]], [2e170])
+    result = tm.solve(model, method)
+    assert result.labels[2] == 1 and np.isfinite(result.energy)
+    assert result.lower_bound <= result.energy
+
+
+def test_a_model_without_choices_is_solved_whatever_was_lost():
+    model = tm.Model([1, 1])
+    model.add_unaries([[0.0], [2e285]])
+    model.add_factors([[0, 1]], [[-2e-322]])
+    result = tm.solve(model, "bcd", time_limit=0.0)
+    assert result.status is tm.Status.OPTIMAL and result.lower_bound == result.energy == model.energy([0, 0])
+
+
+def test_tables_of_the_smallest_and_largest_numbers_are_recognised_without_a_word():
+    model = tm.Model([3, 3, 2, 2])
+    model.add_factors([[0, 2]], [[-2e-322, -3.95e-322], [-0.0, -2e-322], [-2e-322, -0.0]])
+    model.add_factors([[0, 3]], [[-2.0, -4.0], [-0.0, -2.0], [-2.0, -0.0]])
+    tm.solve(model, "bcd")
+    model = tm.Model([2, 3])
+    model.add_factors([[0, 1]], [[0.0, 2e-31, -9e284], [0.0, 0.0, 0.0]])
+    tm.solve(model, "bcd")
+    model = tm.Model([2, 2, 2, 2, 2, 2])  # proportional tables, by a factor that no weight could take
+    model.add_factors([[4, 5]], [[0.0, 0.0], [0.0, 4e-11]])
+    model.add_factors([[2, 3]], [[0.0, 0.0], [0.0, -4e239]])
+    model.add_factors([[0, 1]], [[0.0, 0.0], [0.0, 8e19]])
+    assert tm.solve(model, "bcd").energy == -4e239
+
+
+def test_no_time_for_unaries_alone():
+    model = tm.Model([2, 2])
+    model.add_unaries([[0.0, 2e285], [1e-322, 3e-322]])
+    assert tm.solve(model, "bcd", time_limit=0.0).status in (tm.Status.TIME_LIMIT, tm.Status.OPTIMAL)

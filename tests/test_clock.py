@@ -85,3 +85,18 @@ def test_without_a_time_limit_no_result_depends_on_the_clock(method, monkeypatch
 
     monkeypatch.setattr(time, "perf_counter", jumpy)
     assert outcome() == steady
+
+
+def test_a_compilation_that_begins_between_two_looks_does_not_set_the_clock_back(monkeypatch):
+    """Of another thread: it begins just when this one has read the time, and takes a while."""
+    moments = iter([10.0, 12.0])
+    compilation = clock._Compilation()
+    monkeypatch.setattr(clock, "_compilation", compilation)
+
+    def read():
+        if not compilation.lock.locked() and compilation.depth == 0:  # whoever holds the lock is not interrupted
+            compilation.depth, compilation.since = 1, 10.0
+        return next(moments)
+
+    monkeypatch.setattr(clock.time, "perf_counter", read)
+    assert clock.now() == 10.0

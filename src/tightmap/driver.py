@@ -288,7 +288,8 @@ class _Run:
             # unaries alone: their minimum is the optimum (or the proof that there is no feasible labelling)
             incumbent.offer(unary_argmin(graph))
             incumbent.raise_bound(trivial_bound(graph))
-            return self._result(Status.CONVERGED, None)
+            nothing_else = Status.TIME_LIMIT if self.at_once else Status.CONVERGED  # unless that is the proof
+            return self._result(nothing_else if graph.n else Status.OPTIMAL, None)
         solver.check(graph)
         status: Status | None = None
         state: Any = None
@@ -395,6 +396,8 @@ class _Run:
         elif incumbent.proven():
             status = Status.OPTIMAL
         bound = float("inf") if status is Status.INFEASIBLE else min(graph.user_bound(incumbent.bound), value)
+        if graph.n == 0 and feasible:  # there is no other labelling, however much was lost in rounding
+            bound = value
         return Result(
             labels=labels,
             energy=value,

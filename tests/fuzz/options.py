@@ -22,6 +22,7 @@ MOVES = {
     "restart": (None, True, False),
 }
 
+HOT = 1e3  # temperatures above this are no search but a walk
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "auto": {},
     "bcd": {
@@ -128,4 +129,8 @@ def random_options(rng: np.random.Generator, method: str) -> dict[str, Any]:
     if not choices or rng.random() < 0.4:
         return {}
     share = rng.choice([0.2, 0.5, 1.0])
-    return {name: values[int(rng.integers(len(values)))] for name, values in choices.items() if rng.random() < share}
+    chosen = {name: values[int(rng.integers(len(values)))] for name, values in choices.items() if rng.random() < share}
+    if chosen.get("temperature", 0.0) > HOT:
+        # every change is accepted, and a change of a wide variable is dear: all cycles may take minutes
+        chosen["cycles"] = 2
+    return chosen

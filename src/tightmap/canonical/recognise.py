@@ -17,6 +17,7 @@ from tightmap.factors.piece import Piece, simple_piece, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 ROUNDING = 1e-13  # relative deviation up to which a table counts as the structure it looks like
+RATIO = 2.0**100  # proportional tables share one up to this factor
 CHUNK = 4_000_000  # table entries looked at in one go
 
 
@@ -202,7 +203,8 @@ def _difference(
     corner = (tables[:, 0, -1] if cols >= rows else tables[:, -1, 0]) - base
     widest = float(max(rows, cols) - 1) ** power
     top = np.zeros(len(where))
-    np.divide(corner, step, out=top, where=step != 0.0)
+    with np.errstate(over="ignore"):  # no multiple of a tiny step: an infinite one, and the table will not fit
+        np.divide(corner, step, out=top, where=step != 0.0)
     fits = np.flatnonzero((step != 0.0) & (top >= 1.0))
     found[:] = False
     if len(fits):
@@ -251,13 +253,14 @@ def _leads(tables: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
     if len(shared) == 0:
         return lead, factor, worst
     other = first[group[shared]]  # the table that may stand for this one, up to a factor
-    ratio = scale[shared] / scale[other]
     mine, theirs = tables[shared], tables[other]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # of the smallest numbers there are, which then are not alike
+        ratio = scale[shared] / scale[other]
         away = np.abs(mine - ratio[:, None] * theirs)
     away[np.isinf(mine) & np.isinf(theirs)] = 0.0
     off = np.where(np.isnan(away), np.inf, away).max(axis=1)
     alike = off <= ROUNDING * np.abs(np.where(np.isinf(mine), 0.0, mine)).max(axis=1)
+    alike &= (np.abs(ratio) < RATIO) & (np.abs(ratio) > 1.0 / RATIO)  # the weights take it, and must stay numbers
     rows = shared[alike]
     lead[rows], factor[rows], worst[rows] = other[alike], ratio[alike], off[alike]
     return lead, factor, worst

@@ -20,6 +20,7 @@ from tightmap.factors.piece import Form, Piece, simple_piece, sorted_scopes
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
+SMALLEST = 2.0**-1074  # number above zero
 
 Exceptions = tuple[IntArray, FloatArray, float]  # (K, k) label vectors, (K,) their costs, the cost of all others
 
@@ -83,7 +84,11 @@ class Block(ABC):
             return self  # costs nothing in any unit
         own = math.frexp(largest)[1] if largest > 0.0 else 0  # parameters get ordinary size, weights take the rest
         parts = {name: np.ldexp(getattr(self, name), -own) for name in self.costs_in}
-        return replace(self, weights=np.ldexp(self.weights, power + own), **parts)
+        weights = np.ldexp(self.weights, power + own)
+        if any(np.isinf(part).any() for part in parts.values()):
+            # costs may vanish beside others, but what is forbidden stays so: a weight of 0 would allow everything
+            weights[(weights == 0.0) & (self.weights > 0.0)] = SMALLEST
+        return replace(self, weights=weights, **parts)
 
     @abstractmethod
     def dense(self, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:

@@ -74,6 +74,12 @@ class _Compilation(event.Listener):
         with self.lock:
             return self.total + (time.perf_counter() - self.since if self.depth else 0.0)
 
+    def others(self) -> float:
+        """All other seconds.  One look at the time for both: else a compilation that another thread begins between two
+        looks would set the clock back."""
+        with self.lock:
+            return (self.since if self.depth else time.perf_counter()) - self.total
+
 
 class WallTimeUp(BaseException):
     """The limit on everything has passed.  Not an Exception: the compiler takes those for errors of its own."""
@@ -143,7 +149,7 @@ class stopped:
 
 def now() -> float:
     """Seconds since some fixed moment, compilation left out."""
-    return time.perf_counter() - _compilation.seconds()
+    return _compilation.others()
 
 
 def announce(message: str) -> None:
