@@ -378,3 +378,30 @@ def test_no_time_for_unaries_alone():
     model = tm.Model([2, 2])
     model.add_unaries([[0.0, 2e285], [1e-322, 3e-322]])
     assert tm.solve(model, "bcd", time_limit=0.0).status in (tm.Status.TIME_LIMIT, tm.Status.OPTIMAL)
+
+
+def test_bounds_allow_for_values_whose_differences_vanish():
+    """w a - 2 w b + w c is rounded where a - 2 b + c is zero: beside costs of 1200 that is no small matter here."""
+    model = tm.Model([2, 2, 2, 2, 2])
+    values = [[0.0, 0.0], [0.0, 0.0], [-0.5, 0.0], [0.0, -3.0], [-1.75, 2.0]]
+    model.add_second_difference([[3, 4, 2]], [1e285], values, limit=2.0)
+    model.add_factors([[1, 0]], [[400.0, 0.0], [-400.0, 0.0]], weights=[3.0])
+    graph = model.graph()
+    assert graph.user_bound(trivial_bound(graph)) <= -1200.0
+
+
+def test_second_differences_are_still_proven():
+    model = tm.Model([4] * 5)
+    model.add_unaries(np.random.default_rng(1).random((5, 4)))
+    model.add_second_difference([[0, 1, 2], [1, 2, 3], [2, 3, 4]], 0.3, [[0.3, 1.1, 2.2, 3.7]] * 5, limit=2.0)
+    assert tm.solve(model).status is tm.Status.OPTIMAL
+
+
+def test_ad3_beside_factors_that_cost_next_to_nothing():
+    """The first penalty was a typical range of the factors, 5e-324 here; costs over it were infinite, labels none."""
+    model = tm.Model([2, 2, 3])
+    model.add_unaries([[-9e284, -5e284], [6e284, 2e285], [-1.6e285, -6e284, 2.4e285]])
+    model.add_factors([[1, 2]], [[np.inf, np.inf, np.inf], [-3.5e-323, np.inf, -2e-322]])
+    model.add_factors([[0, 1]], [[np.inf, np.inf], [-2.4e-322, -1.9e-322]])
+    result = tm.solve(model, "ad3")
+    assert result.energy == model.energy(result.labels) == model.energy([1, 1, 0])

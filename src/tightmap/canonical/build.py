@@ -138,6 +138,9 @@ class _Builder:
         self.sums = sums
         self.same_ids = bool((fixed < 0).all())  # canonical variables are the user's
 
+    def allow(self, rounding: float) -> None:
+        self.sums.slack += rounding
+
     def pieces(self, block: Block) -> list[Piece]:
         zero = block.weights == 0.0
         rows = np.flatnonzero(~zero) if zero.any() else np.arange(len(zero))

@@ -21,6 +21,7 @@ from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
 SMALLEST = 2.0**-1074  # number above zero
+UNIT = 2.0**-53  # by this part of itself a number may be rounded
 
 Exceptions = tuple[IntArray, FloatArray, float]  # (K, k) label vectors, (K,) their costs, the cost of all others
 

@@ -39,6 +39,9 @@ class Form(Protocol):
     cards: IntArray  # label counts of the user's variables
     new_id: IntArray  # canonical number of every variable of the user's, -1 for those that are fixed
 
+    def allow(self, rounding: float) -> None:
+        """Energies may be off by so much, in canonical units, for a reason that their own size does not tell."""
+
     def tables(self, scopes: IntArray, tables: FloatArray, index: IntArray, weights: FloatArray) -> list[Piece]:
         """Dense tables, turned so that scopes ascend, and recognised where they have structure."""
 

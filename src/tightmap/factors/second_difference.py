@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.block import Block
+from tightmap.factors.block import UNIT, Block
 from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
 from tightmap.factors.piece import Form, Piece, simple_piece
 from tightmap.graph.graph import Arrays, FloatArray, IntArray, Kind
@@ -44,7 +44,13 @@ class SecondDifferenceBlock(Block):
     def pieces(self, rows: IntArray, scopes: IntArray, weights: FloatArray, form: Form) -> list[Piece]:
         swap = scopes[:, 0] > scopes[:, 2]
         scopes = np.where(swap[:, None], scopes[:, ::-1], scopes)
-        values = self.values[np.repeat(form.new_id >= 0, form.cards)]
+        free = form.new_id >= 0
+        values = self.values[np.repeat(free, form.cards)]
+        # Differences may be small where values are not: w a - 2 w b + w c is off by the rounding of three products and
+        # two sums, each of which is at most |w| (|a| + 2 |b| + |c|) in size.
+        cards = form.cards[free]
+        largest = np.maximum.reduceat(np.abs(values), np.cumsum(cards) - cards)[scopes]
+        form.allow(4.0 * UNIT * float((np.abs(weights) * (largest @ (1.0, 2.0, 1.0))).sum()))
         limit = min(float(self.limit), 4.0 * float(np.abs(values).max(initial=0.0)) + 1.0)
         piece = simple_piece(self.kind, np.ascontiguousarray(scopes), weights, [limit])
         piece.values = values

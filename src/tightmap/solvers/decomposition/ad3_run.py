@@ -34,6 +34,7 @@ from tightmap.solvers.decomposition.ad3_kernels import (
 
 FIRST_PERIOD = 40  # iterations before the first restart
 LONGER = 1.2  # each period is by so much longer than the one before
+LEAST = 2.0**-100  # typical range of factors, relative to that of all costs, that is told from zero
 WIDEST = 1e3  # by which the penalty may differ from the first one
 SAMPLE = 500  # factors whose size decides on the first penalty
 
@@ -76,7 +77,8 @@ class Run:
         g = graph.arrays
         self.graph, self.context = graph, context
         self.relaxation, self.balance = relaxation, balance
-        self.eta = self.first_eta = eta * typical_range(graph)
+        # costs are divided by the penalty: beside factors that cost next to nothing all of them would be infinite
+        self.eta = self.first_eta = eta * max(typical_range(graph), LEAST * graph.typical)
         self.unary = g.unary
         self.at = message_offsets(graph)
         size = int(self.at[-1])

@@ -122,6 +122,8 @@ def _cheapest_of_any_kind(g, f, h, start, own, held, at, out, work):
 def cheapest(g, f, h, start, own, held, at, out, work):
     """Labels ``own`` of the positions of factor f that minimise its cost plus h[start[p] + label]."""
     a = g.scope_start[f]
+    for p in range(g.scope_start[f + 1] - a):
+        own[p] = 0  # labels whatever h is: none is the cheapest where all sums are NaN
     if g.kind[f] == POTTS:
         _cheapest_potts(g.cards[g.scope[a]], g.cards[g.scope[a + 1]], g.weight[f], h, start[0], start[1], own)
     elif g.kind[f] == DENSE:
