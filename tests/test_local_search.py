@@ -155,3 +155,30 @@ def test_random_forests_are_maximal_induced_forests(seed):
 def test_tabu_options(options, words):
     with pytest.raises(tm.OptionError, match=words):
         tm.solve(grid_model(np.random.default_rng(0), 3, 3, 2), "tabu", **options)
+
+
+def test_gains_of_rounding_do_not_keep_a_cycle_alive():
+    """Labels that cost the same but for the last bits, so that every sweep seems to gain a little."""
+    triple = [
+        [[1.830323142742752e-10, -2.000000000170745], [-1.0, -1.0], [-2.0, 1.0]],
+        [[-2.0000000001342295, 1.0000000000102056], [0.0, 0.0], [1.0, 1.0]],
+        [[-1.999999999990669, -0.9999999998154327], [1.0, 2.0], [-1.0, 0.0]],
+    ]
+    model = tm.Model([3, 3, 3, 2])
+    model.add_unaries(
+        [
+            [-1.999999999957436, 2.0000000000105573, 0.9999999998132953],
+            [1.0000000002452831, 0.999999999993818, 1.00000000009288],
+            [-0.99999999994997, 0.9999999998295112, -2.000000000140582],
+            [2.0000000000536033, 1.0000000001221687],
+        ]
+    )
+    pair = [
+        [1.0000000000476155, 0.999999999966411, -2.000000000144566],
+        [-0.999999999958059, -1.9999999998086084, 8e-12],
+    ]
+    model.add_factors([[3, 0]], pair)
+    model.add_factors([[1, 2, 3]], triple, weights=[0.5])
+    model.clamp({0: 0, 2: 0})
+    result = tm.solve(model, "forest-annealing", seed=99, max_iterations=2000)
+    assert result.status is not tm.Status.ITERATION_LIMIT

@@ -41,6 +41,7 @@ from tightmap.solvers.start_labels import descended
 
 ITERATION_WORK = 3_000_000  # about so many entries are visited in one iteration
 FUSE = 0.1  # below this part of the first temperature, labels are fused into the best labelling after every iteration
+ROUNDING = 1e-13  # of an energy: a smaller gain of a sweep may be one of rounding, again and again
 SETTLE = 6  # the descent at the end of a cycle stops after so many forests in a row without improvement
 
 
@@ -193,10 +194,11 @@ class ForestAnnealing(Solver):
             state.temperature, _ = cool(*start, time_left(state.context))
             state.sweeps += chunk
         else:
+            least = ROUNDING * graph.magnitude(incumbent.energy)
             for _ in range(chunk):
                 frozen = (graph.arrays, state.labels, *state.buffers, 0.0, 1.0, 1, state.scratch)
                 _, change = cool(*frozen, time_left(state.context))
-                state.calm = 0 if change < 0.0 else state.calm + 1
+                state.calm = 0 if change < -least else state.calm + 1
                 if state.calm >= SETTLE:
                     break
         if state.temperature < FUSE * state.hot or state.calm >= SETTLE:
