@@ -48,7 +48,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
-MODELS ?= 240
+MODELS ?= 48
 check-memory: $(VENV)/.dev  ## every method on models of every shape with index and heap checks; MODELS=n random ones
 	$(BIN)/python tests/memory/check.py --models $(MODELS)
 

@@ -405,3 +405,17 @@ def test_ad3_beside_factors_that_cost_next_to_nothing():
     model.add_factors([[0, 1]], [[np.inf, np.inf], [-2.4e-322, -1.9e-322]])
     result = tm.solve(model, "ad3")
     assert result.energy == model.energy(result.labels) == model.energy([1, 1, 0])
+
+
+def test_ad3_branches_with_multipliers_beyond_single_precision():
+    labels = [2] * 10 + [3]
+    model, other = tm.Model(labels), tm.Model(labels)
+    model.add_potts([[5, 8]], [2.0])
+    model.add_truncated_linear([[7, 9]], [6.024158020371534e284], 1.5)
+    model.add_truncated_quadratic([[8, 10]], [0.31690324555376237], 1.5)
+    other.add_factors([[5, 8]], [[2.0, 0.0], [0.0, 2.0]])
+    other.add_factors([[7, 9]], [[6.024158020371534e284, 0.0], [0.0, 6.024158020371534e284]])
+    other.add_factors([[8, 10]], [[0.0, 0.3, 0.3], [0.3, 0.0, 0.5]])
+    before = tm.solve(other, "mplp", max_iterations=20, seed=1)
+    options = {"relaxation": 1.0, "absorb": False, "exact": True, "tolerance": 0.01}
+    assert tm.solve(model, "ad3", seed=96, init=before, **options).energy == 0.0

@@ -1,6 +1,6 @@
 """Run every method on every shape of model with memory checks, and count what happened.
 
-    python tests/memory/check.py [--models 240] [--methods trws,expansion] [--passes bounds,plain,heap] [--jobs 2]
+    python tests/memory/check.py [--models 48] [--methods trws,expansion] [--passes bounds,plain,heap] [--jobs 2]
 
 Three passes over the same runs, each method in a process of its own:
 
@@ -278,7 +278,7 @@ def report(name: str, method: str, outcome: Outcome) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=int, default=240, help="random models, in addition to the fixed ones")
+    parser.add_argument("--models", type=int, default=48, help="random models, in addition to the fixed ones")
     parser.add_argument("--methods", default="", help="names with commas between them; all by default")
     parser.add_argument("--passes", default="bounds,heap,plain")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -82,7 +82,7 @@ class Search:
             if self._met(node.bound) or not self._possible(node):
                 self.closed = min(self.closed, node.bound)
             else:
-                own = self.run.multipliers.astype(np.float32) if self._roomy(len(open_nodes)) else None
+                own = self._kept(len(open_nodes))
                 key = node.bound if self.incumbent.feasible else -math.inf
                 for allowed in self._halves(node.allowed):
                     made -= 1
@@ -93,8 +93,13 @@ class Search:
         """The bound of all labellings of these nodes and the closed ones; excluded ones are above the incumbent."""
         return min([self.closed, self.incumbent.energy, *(n.bound for n in open_nodes)])
 
-    def _roomy(self, count: int) -> bool:
-        return 4 * len(self.root) * (count + 1) <= MEMORY
+    def _kept(self, count: int) -> npt.NDArray[np.float32] | None:
+        """Multipliers for the halves of a node to begin with, where there is room for them and they are not too large
+        for single precision (the multipliers of the root do as well)."""
+        multipliers = self.run.multipliers
+        roomy = 4 * len(self.root) * (count + 1) <= MEMORY
+        fits = np.abs(multipliers).max(initial=0.0) < np.finfo(np.float32).max
+        return multipliers.astype(np.float32) if roomy and fits else None
 
     def _met(self, bound: float) -> bool:
         return self.incumbent.proven_by(bound)
