@@ -419,3 +419,10 @@ def test_ad3_branches_with_multipliers_beyond_single_precision():
     before = tm.solve(other, "mplp", max_iterations=20, seed=1)
     options = {"relaxation": 1.0, "absorb": False, "exact": True, "tolerance": 0.01}
     assert tm.solve(model, "ad3", seed=96, init=before, **options).energy == 0.0
+
+
+def test_admm_on_grids_whose_weights_are_beyond_single_precision():
+    model = tm.Model([2, 2, 2])  # in units of the tiny unaries the weight is 2^300
+    model.add_unaries([[0.0, 0.0], [0.0, 1e-322], [0.0, -2e-323]])
+    model.add_potts([[1, 2]], [-2.0])
+    assert tm.solve(model, "admm", max_iterations=5).energy == -2.0

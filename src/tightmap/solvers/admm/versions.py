@@ -72,11 +72,11 @@ class Versions:
         if cycle.factor == 1 and self.full is not None:
             return self.full
         self.close()
-        single = self.single and float(np.abs(unary).max(initial=0.0)) < SINGLE
-        dtype = np.float32 if single else np.float64
         # the weights are found anew for each use: keeping them takes a sixteenth of the memory of a run
         stencil = find_stencil(self.graph, images=cycle.factor > 1)
         assert stencil is not None
+        largest = max(float(np.abs(unary).max(initial=0.0)), float(stencil.profile.max()) * stencil.total_weight)
+        dtype = np.float32 if self.single and largest < SINGLE else np.float64
         if cycle.factor == 1:
             self.full = GridSplitting(stencil, unary, self.eps, dtype, self.threads, self.cached, self.teams)
             return self.full
