@@ -90,6 +90,15 @@ def test_proofs_in_every_unit(scale, constant):
         assert proven.status is tm.Status.OPTIMAL and proven.energy == pytest.approx(best, rel=1e-12)
 
 
+def test_one_huge_cost_does_not_keep_the_search_from_its_end():
+    """Beside a cost of 2, the others are 1e-234 in the unit of the canonical form, and their squares vanish."""
+    model = complete(14, 1, "real", linear=True, scale=1e-322)
+    model.add_unaries([[2.0, 2.0]], nodes=[3])
+    result = tm.solve(model, "sdp", time_limit=60)
+    assert result.status is tm.Status.OPTIMAL
+    assert result.energy == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("n", range(3, 13))
 def test_triangles_and_branching_prove_small_complete_graphs(n):
     for seed, weights in enumerate(("signs", "whole", "real")):
