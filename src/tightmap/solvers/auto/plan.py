@@ -164,7 +164,8 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= TABU or flips:
         weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"
         if flips:  # in 30 s on G14 it reached a cut of 3064, annealing one of 3063
-            weight, why = 2.0, "a population of spins"
+            # where there is no semidefinite bound it is the main search: fields of decision trees, 4800 pixels
+            weight, why = 2.0 if spins else 6.0, "a population of spins"
         search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise and labels <= ANNEAL:
