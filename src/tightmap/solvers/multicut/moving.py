@@ -222,8 +222,7 @@ def settle(around, walk, least, first, until):
             saved += best - here
             _noted_move(walk, v, target)
             for e in range(around.start[v], around.start[v + 1]):
-                if walk.part[around.to[e]] != walk.part[v]:
-                    _enqueue(walk, around.to[e])
+                _enqueue(walk, around.to[e])
         if work > LOOK:
             work = 0
             if late(until):

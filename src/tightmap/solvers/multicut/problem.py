@@ -66,14 +66,36 @@ def suits(graph: Graph) -> bool:
     if graph.lattice is not None or graph.hard > 0.0 or graph.order > 3 or not graph.uniform or graph.m == 0:
         return False
     g = graph.arrays
-    if not np.isin(g.kind, (Kind.POTTS, Kind.PATTERN, Kind.PN_POTTS)).all():
+    if not np.isin(g.kind, (Kind.POTTS, Kind.PATTERN, Kind.PN_POTTS, Kind.DENSE)).all():
         return False
     costs = g.unary.reshape(graph.n, -1)
     if (costs != costs[:, :1]).any():
         return False
     k = graph.max_labels
     agree = np.flatnonzero(g.kind == Kind.PN_POTTS)
-    return all((g.params[s + 1 : s + 1 + k] == g.params[s + 1]).all() for s in np.unique(g.param[agree]))
+    if not all((g.params[s + 1 : s + 1 + k] == g.params[s + 1]).all() for s in np.unique(g.param[agree])):
+        return False
+    return _all_patterns(graph)
+
+
+def _all_patterns(graph: Graph) -> bool:
+    """Whether all plain tables, as small label patterns are written, tell equal labels from different ones only."""
+    g, k = graph.arrays, graph.max_labels
+    tables = np.flatnonzero(g.kind == Kind.DENSE)
+    if len(tables) == 0:
+        return True
+    if k < 3 or (np.diff(g.scope_start)[tables] != 3).any():  # tables of pairs would have been recognised
+        return False
+    a, b, c = np.indices((k, k, k)).reshape(3, -1)
+    rank = np.select([(a == b) & (b == c), a == b, a == c, b == c], [0, 1, 2, 3], 4)
+    own = _representatives(k)
+    starts = np.unique(g.param[tables])
+    return all((g.params[s : s + k**3] == g.params[s + own][rank]).all() for s in starts)
+
+
+def _representatives(labels: int) -> IntArray:
+    """An entry of a table of three variables for each pattern: 000, 001, 010, 011, 012."""
+    return np.array([0, 1, labels, labels + 1, labels + 2])
 
 
 def signed_graph(graph: Graph) -> SignedGraph:
@@ -96,7 +118,7 @@ def signed_graph(graph: Graph) -> SignedGraph:
             pairs.append(scope)
             weights.append(v[:, 1])
             continue
-        first, second, third = (v[:, 2] + v[:, 3] - v[:, 1]) / 2, (v[:, 1] + v[:, 3] - v[:, 2]) / 2, None
+        first, second = (v[:, 2] + v[:, 3] - v[:, 1]) / 2, (v[:, 1] + v[:, 3] - v[:, 2]) / 2
         third = (v[:, 1] + v[:, 2] - v[:, 3]) / 2
         pairs += [scope[:, [0, 1]], scope[:, [0, 2]], scope[:, [1, 2]]]
         weights += [first, second, third]
@@ -121,6 +143,8 @@ def _values(graph: Graph, factors: IntArray, count: int) -> FloatArray:
     value[kind == Kind.POTTS, 1] = 1.0
     chosen = kind == Kind.PATTERN
     value[chosen] = g.params[start[chosen, None] + np.arange(count)]
+    chosen = kind == Kind.DENSE
+    value[chosen] = g.params[start[chosen, None] + _representatives(graph.max_labels)[:count]]
     chosen = kind == Kind.PN_POTTS
     value[chosen] = g.params[start[chosen]][:, None]
     value[chosen, 0] = g.params[start[chosen] + 1]
