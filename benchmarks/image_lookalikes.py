@@ -24,10 +24,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from lookalikes import _scene, cell_tracking, characters, communities, proteins
 from scipy.spatial import Delaunay
 
 import tightmap as tm
+from lookalikes import _scene, cell_tracking, characters, communities, proteins
 
 
 def _neighbours(h: int, w: int, diagonal: bool) -> np.ndarray:

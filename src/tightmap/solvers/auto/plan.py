@@ -1,7 +1,7 @@
 """Which methods ``auto`` runs on a model, in which order and why: by the structure of the model alone.
 
 small induced width                  exact       by eliminating variables, at once
-labels that are only names           multicut    partitions: moves and joins of parts, cycle inequalities; alone if labels suffice
+labels that are only names           multicut    partitions; nothing else where there are labels enough
 binary variables, pairwise           qpbo        exact when the model is submodular
 the same, dense                      sdp         the semidefinite bound, and branch and bound with it
 pairwise                             trws        the bound, and often the proof; exact on forests
@@ -53,7 +53,16 @@ STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which
 # Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
 # Cuts need the list of edges, which a large image does not have yet.
 ONE_CUT = "one cut"  # of a model of two labels that is nothing else
-STARTS = {"multicut": 0.02, "trws": 0.03, ONE_CUT: 0.15, "expansion": 0.4, "admm": 0.4, "srmp": 0.5, "fusion": 0.5, "qpbo": 0.6}
+STARTS = {
+    "multicut": 0.02,
+    "trws": 0.03,
+    ONE_CUT: 0.15,
+    "expansion": 0.4,
+    "admm": 0.4,
+    "srmp": 0.5,
+    "fusion": 0.5,
+    "qpbo": 0.6,
+}
 DENSE = 4  # a graph with more factors per variable than this is dense
 # Iterations of the first turns of exact and mplp-c without a time limit, about the same time on matching0, which exact
 # alone proves after 6.4 s and mplp-c after 0.6; every later turn is twice as long.

@@ -195,7 +195,9 @@ class Scheduler:
         here = [0.0 if share.ended else share.plan for share in self.shares]
         aside = [ASIDE if share.bounds else 1.0 for share in self.shares]
         energy = _parts(lowering) or _parts([plan * less for plan, less in zip(here, aside, strict=True)])
-        bound = _parts(raising) or _parts([plan * r.bounds for plan, r in zip(here, self.shares, strict=True)]) or energy
+        bound = (
+            _parts(raising) or _parts([plan * r.bounds for plan, r in zip(here, self.shares, strict=True)]) or energy
+        )
         for share, e, b in zip(self.shares, energy, bound, strict=True):
             share.weight = FLOOR * share.plan + (1.0 - FLOOR) * (part * e + (1.0 - part) * b)
 

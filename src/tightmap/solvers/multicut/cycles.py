@@ -6,8 +6,7 @@ with a variable y_e for every pair and one z for every triple, z = [all differen
 
     z >= y_uv + y_uk + y_vk - 2   where that costs,      z <= y_uv, y_uk, y_vk   where it is a gain
 
-Rows of violated cycles are added as they are found (A y <= b), by shortest paths in the lengths y, or among all triangles
-where nearly all pairs are there.  The relaxation is solved by the proximal method, whose steps
+Rows of violated cycles and stars are added as they are found (A y <= b; violated.py).  The relaxation is solved by the proximal method, whose steps
 
     minimise   c y + |y - p|^2 / (2 t)   subject to A y <= b,  0 <= y <= 1;       p <- y
 
@@ -40,7 +39,7 @@ MOST = 200_000  # rows that one round adds at most
 def ascend(start, column, coefficient, right, multiplier, y, box, low, high, step, sweeps):
     """Sweeps over all rows and bounds; ``box`` are the multipliers of low <= y <= high."""
     rows = len(start) - 1
-    for sweep in range(sweeps):
+    for _ in range(sweeps):
         for r in range(rows):
             first, last = start[r], start[r + 1]
             excess = -right[r]

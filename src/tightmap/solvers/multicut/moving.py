@@ -6,7 +6,7 @@ what v saves by being in part A rather than alone.
     move    v from A to the part B (or to none) with the largest s(v, B) > s(v, A)
     join    A and B where the sum of what lies between them is positive
     shake   take a connected region out of its parts, or hand it to one of them, or join two parts; then move and join
-            what is around until nothing gains; what is worse by d is kept with probability exp(-d / warmth), else go back
+            what is around until nothing gains; keep what is worse by d with probability exp(-d / warmth), else go back
 
 All moves are on a trail, so a shake costs as much as the region is large, whatever the size of the model.
 """
@@ -47,8 +47,8 @@ class Walk(NamedTuple):
     head: IntArray  # first member of every part, -1 for none
     next: IntArray  # of every variable in its part
     prev: IntArray
-    free: IntArray  # stack of parts that are empty; its height is count[0]
-    count: IntArray  # 0 height of free, 1 length of the trail, 2 of the queue, 3 trail overflow
+    free: IntArray  # stack of parts that are empty; its height is tally[0]
+    tally: IntArray  # 0 height of free, 1 length of the trail, 2 of the queue, 3 trail overflow
     trail_who: IntArray
     trail_part: IntArray
     queue: IntArray
@@ -78,13 +78,15 @@ def around(problem: SignedGraph) -> Around:
 
 
 def new_walk(problem: SignedGraph, random: np.ndarray) -> Walk:
-    n = problem.n
-    whole = [np.zeros(n + 1, np.int64) for _ in range(9)]
-    trail = 64 * n + 4096
+    n, trail = problem.n, 64 * problem.n + 4096
+
+    def room(size: int = n + 1) -> IntArray:
+        return np.zeros(size, np.int64)
+
     return Walk(
-        *whole[:6], np.zeros(4, np.int64), np.zeros(trail, np.int64), np.zeros(trail, np.int64), whole[6], whole[7],
-        np.zeros(n + 1), np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.zeros(REGION, np.int64),
-        np.zeros(2, np.int64), random,
+        part=room(), size=room(), head=room(), next=room(), prev=room(), free=room(), tally=room(4),
+        trail_who=room(trail), trail_part=room(trail), queue=room(), queued=room(), gain=np.zeros(n + 1),
+        stamp=room(), touched=room(), region=room(REGION), clock=room(2), random=random,
     )  # fmt: skip
 
 
@@ -105,12 +107,12 @@ def begin_from(walk, part):
         if walk.head[p] >= 0:
             walk.prev[walk.head[p]] = v
         walk.head[p] = v
-    walk.count[0] = 0
+    walk.tally[0] = 0
     for p in range(n):
         if walk.size[p] == 0:
-            walk.free[walk.count[0]] = p
-            walk.count[0] += 1
-    walk.count[1] = walk.count[2] = walk.count[3] = 0
+            walk.free[walk.tally[0]] = p
+            walk.tally[0] += 1
+    walk.tally[1] = walk.tally[2] = walk.tally[3] = 0
 
 
 @lean
@@ -118,14 +120,14 @@ def _move(walk, v, target):
     """Move a variable; target -1 is a part of its own."""
     old = walk.part[v]
     if target < 0:
-        walk.count[0] -= 1
-        target = walk.free[walk.count[0]]
+        walk.tally[0] -= 1
+        target = walk.free[walk.tally[0]]
     elif walk.size[target] == 0:  # going back into a part that has become empty: take it off the stack
-        k = walk.count[0] - 1
+        k = walk.tally[0] - 1
         while walk.free[k] != target:
             k -= 1
-        walk.count[0] -= 1
-        walk.free[k] = walk.free[walk.count[0]]
+        walk.tally[0] -= 1
+        walk.free[k] = walk.free[walk.tally[0]]
     before, after = walk.prev[v], walk.next[v]
     if before >= 0:
         walk.next[before] = after
@@ -135,8 +137,8 @@ def _move(walk, v, target):
         walk.prev[after] = before
     walk.size[old] -= 1
     if walk.size[old] == 0:
-        walk.free[walk.count[0]] = old
-        walk.count[0] += 1
+        walk.free[walk.tally[0]] = old
+        walk.tally[0] += 1
     walk.part[v] = target
     walk.prev[v] = -1
     walk.next[v] = walk.head[target]
@@ -148,12 +150,12 @@ def _move(walk, v, target):
 
 @lean
 def _noted_move(walk, v, target):
-    if walk.count[1] < len(walk.trail_who):
-        walk.trail_who[walk.count[1]] = v
-        walk.trail_part[walk.count[1]] = walk.part[v]
-        walk.count[1] += 1
+    if walk.tally[1] < len(walk.trail_who):
+        walk.trail_who[walk.tally[1]] = v
+        walk.trail_part[walk.tally[1]] = walk.part[v]
+        walk.tally[1] += 1
     else:
-        walk.count[3] = 1
+        walk.tally[3] = 1
     _move(walk, v, target)
 
 
@@ -162,8 +164,8 @@ def _enqueue(walk, v):
     if walk.queued[v] == 0:
         walk.queued[v] = 1
         n = len(walk.queue)
-        walk.queue[walk.count[2] % n] = v
-        walk.count[2] += 1
+        walk.queue[walk.tally[2] % n] = v
+        walk.tally[2] += 1
 
 
 @lean
@@ -180,7 +182,7 @@ def _sum_to(walk, p, amount, found):
 
 @lean
 def _savings(around, walk, v, within, found):
-    """Add s(v, A) of all parts A around v to ``gain``; where all of part ``within`` moves, its triples stay as they are."""
+    """Add s(v, A) of all parts A around v to ``gain``; triples within part ``within``, which moves as a whole, not."""
     part = walk.part
     for e in range(around.start[v], around.start[v + 1]):
         found = _sum_to(walk, part[around.to[e]], around.weight[e], found)
@@ -199,7 +201,7 @@ def settle(around, walk, least, first, until):
     saved = 0.0
     work = 0
     at = first
-    while at < walk.count[2]:
+    while at < walk.tally[2]:
         v = walk.queue[at % n]
         at += 1
         walk.queued[v] = 0
@@ -226,7 +228,7 @@ def settle(around, walk, least, first, until):
         if work > LOOK:
             work = 0
             if late(until):
-                while at < walk.count[2]:
+                while at < walk.tally[2]:
                     walk.queued[walk.queue[at % n]] = 0
                     at += 1
                 return saved, at, False
@@ -267,7 +269,7 @@ def descend(around, walk, least, left):
     until = end_of(left)
     n = len(walk.queue) - 1
     saved = 0.0
-    walk.count[1] = walk.count[2] = walk.count[3] = 0
+    walk.tally[1] = walk.tally[2] = walk.tally[3] = 0
     shift = next_word(walk.random) % np.uint64(n)
     for v in range(n):
         _enqueue(walk, (v + np.int64(shift)) % n)
@@ -281,9 +283,9 @@ def descend(around, walk, least, left):
         for p in range(n):
             if walk.size[p] > 0:
                 joined += join_part(around, walk, p, least)
-                walk.count[1] = 0
+                walk.tally[1] = 0
                 if p % 64 == 0 and late(until):
-                    while at < walk.count[2]:
+                    while at < walk.tally[2]:
                         walk.queued[walk.queue[at % len(walk.queue)]] = 0
                         at += 1
                     return saved + joined, False
@@ -309,7 +311,7 @@ def shakes(around, walk, least, warmth, many, left):
     for made in range(many):
         if late(until):
             return made, total
-        walk.count[1] = walk.count[2] = walk.count[3] = 0
+        walk.tally[1] = walk.tally[2] = walk.tally[3] = 0
         # a connected region, grown from a variable drawn at random
         limit = 1 + _drawn(walk, REGION)
         count = 1
@@ -382,12 +384,12 @@ def shakes(around, walk, least, warmth, many, left):
                 _enqueue(walk, v)
         at = 0
         while True:
-            first = walk.count[1]
+            first = walk.tally[1]
             gained, at, in_time = settle(around, walk, least, at, until)
             saved += gained
             joined = 0.0
             if in_time:
-                changed = walk.count[1] if first else 0
+                changed = walk.tally[1] if first else 0
                 for k in range(max(0, changed - 32), changed):
                     p = walk.part[walk.trail_who[k]]
                     if walk.size[p] > 0 and walk.size[p] <= 4 * REGION:
@@ -395,11 +397,11 @@ def shakes(around, walk, least, warmth, many, left):
             saved += joined
             if joined == 0.0 or not in_time:
                 break
-        while at < walk.count[2]:
+        while at < walk.tally[2]:
             walk.queued[walk.queue[at % len(walk.queue)]] = 0
             at += 1
-        if saved < 0.0 and walk.count[3] == 0 and (warmth <= 0.0 or saved < warmth * np.log(uniform(walk.random))):
-            for k in range(walk.count[1] - 1, -1, -1):
+        if saved < 0.0 and walk.tally[3] == 0 and (warmth <= 0.0 or saved < warmth * np.log(uniform(walk.random))):
+            for k in range(walk.tally[1] - 1, -1, -1):
                 _move(walk, walk.trail_who[k], walk.trail_part[k])
         else:
             total += saved

@@ -125,7 +125,7 @@ def signed_graph(graph: Graph) -> SignedGraph:
         triples, extras = scope, v[:, 4] - first - second - third
     every = np.concatenate(pairs)
     keys, place = np.unique(every[:, 0] * n + every[:, 1], return_inverse=True)
-    weight = np.bincount(place, np.concatenate(weights), len(keys))
+    weight: FloatArray = np.bincount(place, np.concatenate(weights), len(keys)).astype(np.float64)
     sides = np.zeros((len(triples), 3), np.int64)
     for p, (a, b) in enumerate(((0, 1), (0, 2), (1, 2))):
         sides[:, p] = np.searchsorted(keys, triples[:, a] * n + triples[:, b])

@@ -168,9 +168,7 @@ class Multicut(Solver):
                 self._begin(state, state.best_part)
         warmth = WARM * state.typical * (1.0 - state.cycle / state.length) ** 2
         many = min(BATCH + n // 8, self.shakes - state.made)
-        made, saved = shakes(
-            state.around, state.walk, state.least, warmth, many, time_left(state.context, SLICE)
-        )
+        made, saved = shakes(state.around, state.walk, state.least, warmth, many, time_left(state.context, SLICE))
         state.made += made
         state.cycle += made
         state.value -= saved
@@ -191,4 +189,6 @@ class Multicut(Solver):
     def finish(self, state: State) -> Final:
         bound = self._bound(state)
         parts = 0 if state.best_part is None else len(np.unique(state.best_part))
-        return Final(bound=bound, note=f"partition of {state.problem.n} variables into {parts} parts; {state.tree.story()}")
+        return Final(
+            bound=bound, note=f"partition of {state.problem.n} variables into {parts} parts; {state.tree.story()}"
+        )

@@ -1,10 +1,10 @@
 """Branch and bound over pairs that are cut or not, with the cycle relaxation in every node.
 
-    a pair whose reduced cost r_e exceeds the gap is fixed:   bound + |r_e| > best value   =>   y_e = 0 if r_e > 0, else 1
+    a pair whose reduced cost r_e exceeds the gap is fixed:   bound + |r_e| > best value  =>  y_e = 0 if r_e > 0, else 1
     the node with the lowest bound is next; it branches on the pair whose y is nearest to 1/2 and whose cost is large
 
-The bound of all is the least over the open nodes and those that were closed.  Rows and multipliers are kept from node to
-node: cycle inequalities hold everywhere, and any multipliers give a bound.
+The bound of all is the least over the open nodes and those that were closed.  Rows and multipliers are kept from node
+to node: cycle inequalities hold everywhere, and any multipliers give a bound.
 """
 
 from __future__ import annotations

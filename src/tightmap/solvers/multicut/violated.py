@@ -149,7 +149,6 @@ def find_triangles(n, number, y, out, amount):
     return rows
 
 
-
 @lean
 def find_stars(n, number, y, out, size, amount):
     """Violated stars: row k of ``out`` is the middle and then the others, size[k] in all; returns how many rows."""
