@@ -6,7 +6,8 @@ with a variable y_e for every pair and one z for every triple, z = [all differen
 
     z >= y_uv + y_uk + y_vk - 2   where that costs,      z <= y_uv, y_uk, y_vk   where it is a gain
 
-Rows of violated cycles and stars are added as they are found (A y <= b; violated.py).  The relaxation is solved by the proximal method, whose steps
+Rows of violated cycles and stars are added as they are found (A y <= b; violated.py).  The
+relaxation is solved by the proximal method, whose steps
 
     minimise   c y + |y - p|^2 / (2 t)   subject to A y <= b,  0 <= y <= 1;       p <- y
 

@@ -1,6 +1,8 @@
 """multicut: models whose labels are only names, as segmentations by boundaries and clusterings.
 
-    minimise over partitions   sum of w_uv over pairs in different parts,    w of both signs   (problem.py)
+    minimise over partitions   E = sum of w_uv over pairs in different parts,    w of both signs   (problem.py)
+
+    v -> part A with the largest  s(v, A) = sum of w_uv over u in A;     E >= min c y  over cycle inequalities
 
 Other methods see n labels that are all alike: to rename two parts so that they can join takes as many changes as one
 of them has variables, and their relaxation lets every variable take every label at 1/n, so that its bound is the sum of
