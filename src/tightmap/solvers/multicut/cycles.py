@@ -119,6 +119,8 @@ class Relaxation:
         self._adj_to = np.concatenate((b, a))[order]
         self._adj_pair = np.concatenate((np.arange(m), np.arange(m)))[order]
         self._begin = 0  # the pair to go on with
+        self._rest = np.zeros((m, 2), np.int64)  # calls for which a pair is passed over
+        self._all = True  # whether nobody was in the round that is going on
 
     def _triples(self) -> None:
         """Rows that triples always have: their triangles, and what their extra cost means."""
@@ -164,11 +166,15 @@ class Relaxation:
         starts, flat = np.zeros(room + 1, np.int64), np.zeros(room * 12 + LONGEST, np.int64)
         if self._begin >= len(self.problem.pairs):
             self._begin = 0
+        if self._begin == 0:
+            self._all = not (self._rest[:, 0] > 0).any()
         rows, self._begin = find_paths(
             self._adj_start, self._adj_to, self._adj_pair, self.problem.pairs, self.y, np.zeros(n),
             np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64),
-            starts, flat, self._begin, left,
+            self._rest, starts, flat, self._begin, left,
         )  # fmt: skip
+        if rows == 0 and self._begin >= len(self.problem.pairs) and not self._all:
+            self._rest[:, 0] = 0  # nothing is left among those that were looked at: next time all of them
         return self._add_cycles(flat[: starts[rows]], np.diff(starts[: rows + 1]))
 
     def _stars(self) -> int:
@@ -197,7 +203,7 @@ class Relaxation:
     @property
     def separated(self) -> bool:
         """Whether the last separation went through all pairs."""
-        return self._number is not None or self._begin >= len(self.problem.pairs)
+        return self._number is not None or (self._all and self._begin >= len(self.problem.pairs))
 
     def _add_cycles(self, flat: IntArray, length: IntArray) -> int:
         coefficient = np.full(len(flat), -1.0)

@@ -36,7 +36,9 @@ from tightmap.solvers.multicut.problem import IntArray, SignedGraph, labelling, 
 from tightmap.solvers.multicut.tree import Tree
 from tightmap.solvers.start_labels import given_labels
 
-BATCH = 300  # shakes of one step
+BATCH = 300  # shakes of one step where variables have DEGREE neighbours, fewer where they have more
+DEGREE = 8.0
+RARELY = 5  # after a cycle of warmth that brought nothing, only one step in so many is for the search
 WARM = 0.3  # of the typical weight: warmth at the beginning of a cycle, which falls to nothing
 CYCLE = 40  # shakes per variable of the first cycle; later ones are twice as long each, up to
 LONGEST_CYCLE = 5000
@@ -61,6 +63,8 @@ class State:
     cycle: int = 0  # where in the present cycle of warmth
     length: int = 0  # of that cycle
     cycles: int = 0
+    before: float = np.inf  # best value when the present cycle began
+    fresh: bool = True  # the cycle before has found something better
     turn: int = 0
 
 
@@ -138,18 +142,23 @@ class Multicut(Solver):
             state.value -= saved
             complete = bool(state.settled)
             self._offer(state)
-        elif state.turn % 2 and state.made < self.shakes:
+        elif state.made < self.shakes and state.turn % (2 if state.fresh else RARELY) == 0:
             self._shake(state)
-        elif not state.tree.done and state.tree.nodes <= self.nodes:
+        elif self._open(state):
             rounded = state.tree.advance(self._gap_to(state), time_left(state.context, 4 * SLICE))
             if rounded is not None:
                 self._try(state, rounded)
+        elif state.made < self.shakes:
+            self._shake(state)
         bound = self._bound(state)
-        over = state.made >= self.shakes and (state.tree.done or state.tree.nodes > self.nodes)
+        over = state.made >= self.shakes and not self._open(state)
         done = state.incumbent.proven_by(bound) or over
         labels = state.incumbent.wide_labels if state.incumbent.energy < np.inf else None
         known = state.incumbent.energy if labels is not None else None
         return Progress(labels=labels, energy=known, bound=bound, done=done, iterations=int(complete))
+
+    def _open(self, state: State) -> bool:
+        return not state.tree.done and state.tree.nodes <= self.nodes
 
     def _gap_to(self, state: State) -> float:
         """The value, without the constant, that a partition has to be below to be of any use."""
@@ -165,11 +174,14 @@ class Multicut(Solver):
         if state.cycle >= state.length:  # a new cycle, from the best partition or from where the last one ended
             state.length = min(CYCLE * 2**state.cycles, LONGEST_CYCLE) * n
             state.cycles += 1
+            state.fresh = state.best_value < state.before
+            state.before = state.best_value
             state.cycle = 0
             if state.best_part is not None and state.cycles % 2 == 0:
                 self._begin(state, state.best_part)
         warmth = WARM * state.typical * (1.0 - state.cycle / state.length) ** 2
-        many = min(BATCH + n // 8, self.shakes - state.made)
+        batch = int((BATCH + n // 8) * min(1.0, DEGREE * n / (2.0 * len(state.problem.pairs))))
+        many = min(max(batch, 10), self.shakes - state.made)
         made, saved = shakes(state.around, state.walk, state.least, warmth, many, time_left(state.context, SLICE))
         state.made += made
         state.cycle += made

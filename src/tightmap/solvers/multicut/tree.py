@@ -84,9 +84,9 @@ class Tree:
         if math.isfinite(gap):
             self._fix(raw - error, best)
         slow = not self._now[0] - before > STALLED * gap
-        self._bad = self._bad + 1 if slow and r.separated else 0
+        self._bad = self._bad + 1 if slow else 0
         rounded = self._round() if self._in_node in (4, 12, 30) or self._in_node % 100 == 0 else None
-        if (self._bad >= PATIENCE and not found) or self._bad > 4 * PATIENCE or self._in_node >= ROUNDS:
+        if (self._bad >= PATIENCE and not found and r.separated) or self._bad > 4 * PATIENCE or self._in_node >= ROUNDS:
             rounded = self._round()
             self._branch()
         return rounded

@@ -19,6 +19,7 @@ from tightmap.runtime.pace import LOOK, end_of, late
 VIOLATED = 1e-3  # what is violated by less is no row
 HOP = 1e-4  # length of every pair beside its y: short cycles are preferred
 LONGEST = 64  # pairs of a cycle
+RESTS = 7  # calls for which a pair that no cycle was found for is passed over, at most
 STAR = 10  # variables around the one in the middle of a star
 
 
@@ -52,10 +53,11 @@ def _sift_up(heap, key, place, at):
 
 
 @lean
-def find_paths(adj_start, adj_to, adj_pair, pairs, y, key, place, heap, by, seen, out_start, out, begin, left):
+def find_paths(adj_start, adj_to, adj_pair, pairs, y, key, place, heap, by, seen, rest, out_start, out, begin, left):
     """Shortest paths that are shorter than the pair that they go around, from pair ``begin`` on.
 
-    Row k of ``out`` is the pair, then those of its path.  Returns how many rows, and the pair to go on with.
+    Row k of ``out`` is the pair, then those of its path.  Returns how many rows, and the pair to go on with.  A pair
+    without such a path, whose search is the longest, rests for some calls: rest[e] = [calls to go, calls last time].
     """
     until = end_of(left)
     rows = 0
@@ -68,6 +70,9 @@ def find_paths(adj_start, adj_to, adj_pair, pairs, y, key, place, heap, by, seen
             if late(until):
                 return rows, e
         if limit <= 0.0:
+            continue
+        if rest[e, 0] > 0:
+            rest[e, 0] -= 1
             continue
         if rows + 1 >= len(out_start) or used + LONGEST > len(out):
             return rows, e
@@ -108,7 +113,11 @@ def find_paths(adj_start, adj_to, adj_pair, pairs, y, key, place, heap, by, seen
                 key[u] = far
                 by[u] = f
                 _sift_up(heap, key, place, place[u])
+        if not found:
+            rest[e, 1] = min(2 * rest[e, 1] + 1, RESTS)
+            rest[e, 0] = rest[e, 1]
         if found:
+            rest[e, 1] = 0
             out[used] = e
             length = 1
             v = sink
