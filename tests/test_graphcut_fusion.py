@@ -206,3 +206,30 @@ def test_fusion_goes_on_from_a_better_labelling_and_keeps_what_was_better_in_its
     np.testing.assert_array_equal(state.labels, best)
     solver.adopt(state, own)  # worse: nothing changes
     assert state.left is None
+
+
+def test_cuts_that_take_too_long_are_given_up_and_may_take_longer_the_next_time(monkeypatch):
+    """With a time limit only; a proposal that was given up is not taken for one that brings nothing."""
+    from tightmap.solvers.base import Init
+    from tightmap.solvers.cuts import fusion
+
+    model = random_model(np.random.default_rng(0), n=8, labels=3, factors=10, order=3)
+    graph = model.graph()
+    solver, seconds = fusion.Fusion(), []
+
+    def slow(graph, labels, proposal, method, rng, context):
+        seconds.append(context.remaining())
+        if len(seconds) <= 3:  # as if the cut were not over when its time is
+            monkeypatch.setattr(clock, "now", lambda moment=clock.now() + context.remaining(): moment)
+        return labels.copy()
+
+    monkeypatch.setattr(fusion, "fuse_proposal", slow)
+    start = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: start)
+    state = solver.start(graph, Init(labels=np.zeros(graph.n, np.int64)), Context(deadline=start + 1000.0))
+    first = fusion.ONE_CUT * 1000.0
+    while len(seconds) < 4:
+        assert not solver.step(state).done
+    assert seconds[:4] == pytest.approx([first, 2 * first, 4 * first, 8 * first])
+    unlimited = solver.start(graph, Init(labels=np.zeros(graph.n, np.int64)), Context())
+    assert unlimited.patience == float("inf")

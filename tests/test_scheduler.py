@@ -149,6 +149,28 @@ def test_a_bound_that_slows_down_will_not_overtake_the_best_one():
     assert share.hope == 0.5  # the first turn promised it, the second did not
 
 
+def test_what_has_ended_says_nothing_about_the_others():
+    """A bound that was there at once, and is far away, leaves no hope to a method that rises no more."""
+    for ended, least in ((False, 0.0), (True, 0.55)):
+        scheduler = Scheduler(10.0, [Share("once", bounds=True), Share("slow", bounds=True), Share("search")])
+        once, slow, search = scheduler.shares
+        scheduler.begin(once, 100.0, -math.inf)
+        scheduler.used(once, 0.1)
+        once.bound = -1000.0
+        once.ended = ended
+        scheduler.end(once, 0.1, 100.0, -1000.0)
+        slow.bound = -2000.0
+        for turn in range(4):
+            scheduler.begin(slow, 100.0, -1000.0)
+            scheduler.used(slow, 0.5)
+            slow.bound += 1.0 / 4.0**turn
+            scheduler.end(slow, 0.6 + 0.5 * turn, 100.0, -1000.0)
+        assert (search.weight > 0.5) == (least > 0.5), (ended, search.weight)
+    for share in scheduler.shares:  # nobody is left to weigh
+        share.ended = True
+    scheduler.end(slow, 9.0, 100.0, -1000.0)
+
+
 def test_regret_on_random_line_ups():
     """Eight methods of which any may be the winner: little of what the best of them reaches alone is missed."""
     missed = np.array([regret(seed, 30.0)[0] for seed in range(100)])

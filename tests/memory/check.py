@@ -52,6 +52,7 @@ LONG_STEPS = (
     "lns",
     "exact",
     "combilp",
+    "multicut",
     "auto",
 )  # a fixed amount of work, however small the model is
 # Options that lead to other kernels or layouts than the defaults do

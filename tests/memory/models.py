@@ -257,6 +257,17 @@ def _zero(kind):
     return model
 
 
+def _names(n, density, triples=0):
+    """Labels that are only names: Potts weights of both signs, patterns of three."""
+    rng = np.random.default_rng(12)
+    pairs = [[i, j] for i in range(n) for j in range(i) if rng.random() < density]
+    model = tm.Model([n] * n)
+    model.add_potts(pairs, rng.normal(size=len(pairs)))
+    for _ in range(triples):
+        model.add_label_patterns([rng.choice(n, 3, replace=False)], rng.normal(size=5))
+    return model
+
+
 FIXED: dict[str, Callable[[], tm.Model]] = {
     "no variables": lambda: tm.Model([]),
     "one label each": lambda: tm.Model([1, 1, 1]),
@@ -265,6 +276,9 @@ FIXED: dict[str, Callable[[], tm.Model]] = {
     "uneven grid with a gap in front": lambda: grid_with_gap(gap=(0, 1)),
     "uneven grid with a gap, many labels": lambda: grid_with_gap(150, 400),
     "all folded": _folded,
+    "names, all pairs": lambda: _names(14, 1.0),
+    "names, few pairs": lambda: _names(60, 0.06),
+    "names, triples": lambda: _names(24, 0.15, 20),
     "no unary costs": lambda: _zero("potts"),
     "more than 255 labels, potts": lambda: _many_labels([300, 257, 256, 255, 600], "potts"),
     "more than 255 labels, linear": lambda: _many_labels([300, 257, 256, 255, 600], "wide"),
