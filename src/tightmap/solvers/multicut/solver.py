@@ -27,7 +27,7 @@ from tightmap.energy.energies import energy
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Incumbent, Labels
-from tightmap.runtime.pace import SLICE, time_left
+from tightmap.runtime.pace import EVER, SLICE, time_left
 from tightmap.runtime.random_numbers import start_state
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
@@ -66,6 +66,11 @@ class State:
     before: float = np.inf  # best value when the present cycle began
     fresh: bool = True  # the cycle before has found something better
     turn: int = 0
+
+
+def _left(state: State, slices: int = 1) -> float:
+    """Seconds for one call of a kernel; without a time limit none is interrupted, for where it is changes the rest."""
+    return time_left(state.context, slices * SLICE if state.context.deadline is not None else EVER)
 
 
 @dataclass(frozen=True)
@@ -138,14 +143,14 @@ class Multicut(Solver):
         state.turn += 1
         complete = True
         if not state.settled:
-            saved, state.settled = descend(state.around, state.walk, state.least, time_left(state.context, SLICE))
+            saved, state.settled = descend(state.around, state.walk, state.least, _left(state))
             state.value -= saved
             complete = bool(state.settled)
             self._offer(state)
         elif state.made < self.shakes and state.turn % (2 if state.fresh else RARELY) == 0:
             self._shake(state)
         elif self._open(state):
-            rounded = state.tree.advance(self._gap_to(state), time_left(state.context, 4 * SLICE))
+            rounded = state.tree.advance(self._gap_to(state), _left(state, 4))
             if rounded is not None:
                 self._try(state, rounded)
         elif state.made < self.shakes:
@@ -182,7 +187,7 @@ class Multicut(Solver):
         warmth = WARM * state.typical * (1.0 - state.cycle / state.length) ** 2
         batch = int((BATCH + n // 8) * min(1.0, DEGREE * n / (2.0 * len(state.problem.pairs))))
         many = min(max(batch, 10), self.shakes - state.made)
-        made, saved = shakes(state.around, state.walk, state.least, warmth, many, time_left(state.context, SLICE))
+        made, saved = shakes(state.around, state.walk, state.least, warmth, many, _left(state))
         state.made += made
         state.cycle += made
         state.value -= saved
@@ -192,7 +197,7 @@ class Multicut(Solver):
         """Descend from a rounded point of the relaxation, and go on from there if that is the best so far."""
         before, value = state.walk.part[: state.problem.n].copy(), state.value
         self._begin(state, part)
-        saved, _ = descend(state.around, state.walk, state.least, time_left(state.context, SLICE))
+        saved, _ = descend(state.around, state.walk, state.least, _left(state))
         state.value -= saved
         best = state.best_value
         self._offer(state)
