@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
+from image_lookalikes import IMAGES
 from lookalikes import FAMILIES
 from tightmap.bench.instances import PAPER
 from tightmap.errors import ModelError
@@ -148,7 +149,7 @@ def reference_case(name: str) -> Case:
 
 def generated(seed: int) -> Iterator[Case]:
     """Look-alikes of kinds of models that nothing was chosen by."""
-    for name, build in FAMILIES.items():
+    for name, build in (FAMILIES | IMAGES).items():
         yield Case("generated", f"{name} {seed}", lambda build=build: build(seed))
 
 

@@ -220,7 +220,8 @@ def test_cuts_that_take_too_long_are_given_up_and_may_take_longer_the_next_time(
     def slow(graph, labels, proposal, method, rng, context):
         seconds.append(context.remaining())
         if len(seconds) <= 3:  # as if the cut were not over when its time is
-            monkeypatch.setattr(clock, "now", lambda moment=clock.now() + context.remaining(): moment)
+            over = clock.now() + context.remaining()
+            monkeypatch.setattr(clock, "now", lambda: over)
         return labels.copy()
 
     monkeypatch.setattr(fusion, "fuse_proposal", slow)
