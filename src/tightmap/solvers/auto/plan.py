@@ -27,7 +27,7 @@ import numpy as np
 from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.auto.triangles import met_triangles
-from tightmap.solvers.exact.network import narrow
+from tightmap.solvers.exact.network import narrow, table_entries
 
 # How large a model may be for a method to take part; "labels" are those of all variables together.
 TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
@@ -56,6 +56,9 @@ DENSE = 4  # a graph with more factors per variable than this is dense
 # Iterations of the first turns of exact and mplp-c without a time limit, about the same time on matching0, which exact
 # alone proves after 6.4 s and mplp-c after 0.6; every later turn is twice as long.
 GLANCE = (5, 100)
+# Table entries up to which the exact search has a moment before all others with a time limit: to prepare so many takes
+# it 0.1 s.  zebra 36 -> 4 ms, celar6sub0 71 -> 36, 1aho 73 -> 40, points-1 76 -> 40 (20 s, one thread)
+SOON = 2_000_000
 ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
 
@@ -73,6 +76,7 @@ class Phase:
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
     early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
+    glance: bool = False  # with a time limit, a moment before all others: easy models are proven in it
     whole: bool = False  # its first turn does not end before its first iteration does
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
@@ -128,11 +132,12 @@ def plan(graph: Graph) -> list[Phase]:
             phases.append(Phase("fusion", "moves between whole labellings", 4.0, again=True))
     if labels <= EXACT and graph.m <= FACTORS:
         if narrow(graph, *NARROW):
-            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
+            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0, glance=True))
         else:
             weight = 2.0 if spins or (dense and graph.n > FEW) else 6.0
             why = "tables not too large: branch and bound"
-            phases.append(Phase("exact", why, weight, max_iterations=100, turn=GLANCE[0]))
+            soon = not spins and float(table_entries(graph).sum()) <= SOON
+            phases.append(Phase("exact", why, weight, max_iterations=100, turn=GLANCE[0], glance=soon))
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
     if small and grid_width(graph) is not None:
         why = "a grid of few labels: squares tighten the bound"
