@@ -156,7 +156,9 @@ class Auto(Solver):
                 except ModelError:
                     continue
                 can = solver.capabilities
-                share = Share(phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact)
+                share = Share(
+                    phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact, phase.closes
+                )
                 runners.append(Runner(phase, share))
         if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
             incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
