@@ -80,7 +80,7 @@ def queens(seed: int, n: int = 18) -> tm.Model:
 
 
 def rulers(seed: int, marks: int = 6, longest: int = 20) -> tm.Model:
-    """Variables: marks 1, 2, ..., then the distances of all pairs; the first mark is at 0, some lengths are worn out."""
+    """Variables: marks 1, 2, ..., then the distances of all pairs; the first mark is at 0, some lengths cost."""
     rng = np.random.default_rng([seed, 104])
     pairs = [(i, j) for j in range(1, marks) for i in range(j)]
     size = longest + 1

@@ -33,9 +33,10 @@ from tightmap.solvers.exact.network import narrow, table_entries
 TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
 PIXELS = 100_000  # labels, for srmp with the squares of a grid
 SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
-# Logarithm to base 2 of the number of labellings up to which the proof is most of what is left to do when nobody finds a
-# better labelling.  In 3 s, exact alone and auto before that: queens (75) proven in 1.8 and 3.0 s, not; cliques (120)
-# 1.1 and 1.4 s, not; crosswords (100) 1.8 and 2.3 s, 2.2 s and not.  Not proven: colourings (180), random CSPs (360).
+# Logarithm to base 2 of the number of labellings up to which the proof has most of the time when nobody finds a better
+# labelling.  In 3 s on seeds 1 and 2, exact alone and auto before that: queens (75) proven after 1.8 and 3.0 s, not;
+# cliques (120) 1.1 and 1.4 s, not; crosswords (100) 1.8 and 2.3 s, 2.2 s and not; CELAR6SUB1 (153) 2.2 s, 5.0 s.  With
+# exact alone not proven: colourings (180), random CSPs (360).
 BITS = 160
 FEW = 100  # variables of a dense graph up to which the exact search has its full weight
 TABU = 10_000  # labels, for tabu search, which scans all of them at every step
