@@ -8,16 +8,16 @@ order is in plan.py, how they share a time limit in scheduler.py; here they are 
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
-With a time limit a small model is first shown to the exact search, for a fiftieth of the limit: what is easy is proven
-there.  Then the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
-if that is longer.  The very first turn is for cuts, which have it until they have been through all labels once, or else
-for a search, because the others do well to start from its labelling.  Before that, where no feasible labelling is
-known, one is looked for with the hard constraints alone, or the proof that there is none; should that take a quarter of
-the time, the first turn is for the exact search, which goes on with it.  A method that can goes on from the best
-labelling of all.  While helper processes compile kernels (runtime/background.py), methods whose kernels are ready have
-their turns first.  Models so large that the states of several methods should not be in memory together run one method
-after the other: each for its share, not counting its start, and longer while it still closes the gap or there is no
-time to start another one.  A method whose start would take half of what is left is passed over (large.py).
+With a time limit a model that the exact search prepares in no time is shown to it first, for a fiftieth of the limit:
+what is easy is proven there. Then the methods take turns. A turn is a fiftieth of the limit (the first ones are
+shorter), or one step if that is longer. The very first turn is for cuts, which have it until they have been through all
+labels once, or else for a search, because the others do well to start from its labelling. Before that, where no
+feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there is none; should
+that take a quarter of the time, the first turn is for the exact search, which goes on with it. A method that can goes
+on from the best labelling of all. While helper processes compile kernels (runtime/background.py), methods whose kernels
+are ready have their turns first. Models so large that the states of several methods should not be in memory together
+run one method after the other: each for its share, not counting its start, and longer while it still closes the gap or
+there is no time to start another one. A method whose start would take half of what is left is passed over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock; only the exact search and the one by clusters, each of which may prove in a moment what takes the other minutes,
@@ -52,7 +52,7 @@ from tightmap.solvers.capabilities import Capabilities
 
 FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
 FIRST = 0.5  # part of the time limit that the first turn of cuts may take, or one cut that would be all
-GLANCE = 0.02  # part of the time limit that the exact search has before all others on a small model
+MOMENT = 0.02  # part of the time limit that the exact search has before all others on a small model
 FAILURES = 20_000  # so many failures of it are enough as well
 
 
@@ -250,11 +250,13 @@ class Auto(Solver):
         """The turn of the exact search before all others, where it is to have one and its kernels are there."""
         if not np.isfinite(state.limit) or state.course is not None:
             return
+        if state.context.wall < math.inf and background.has_compiled():  # compiling it may take all there is
+            return
         ready = self._compiled_first(state, state.runners)
         for runner in ready:
-            if runner.phase.glance and (state.context.wall == math.inf or not background.has_compiled()):
+            if runner.phase.prepare <= MOMENT * state.limit:
                 self._begin(state, runner, ready)
-                state.until = clock.now() + GLANCE * state.limit
+                state.until = clock.now() + MOMENT * state.limit
 
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
