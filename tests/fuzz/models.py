@@ -301,6 +301,18 @@ def _wide_pair(rng: Rng) -> Recipe:
     return Recipe(cards, _unaries(rng, cards) + _pairs(rng, cards, edges))
 
 
+def _names(rng: Rng) -> Recipe:
+    """Labels that are only names: no unary costs, weights of both signs, patterns of three."""
+    n = int(rng.integers(4, 7))
+    labels = int(rng.integers(3, n + 1))
+    edges = [[i, j] for i in range(n) for j in range(i) if rng.random() < 0.7 or j == 0]
+    calls: list[Call] = [("add_potts", {"edges": edges, "weights": rng.normal(size=len(edges)).tolist()})]
+    for _ in range(int(rng.integers(0, 4))):
+        scope = [int(i) for i in rng.choice(n, 3, replace=False)]
+        calls.append(("add_label_patterns", {"scopes": [scope], "values": rng.normal(size=5).tolist()}))
+    return Recipe([labels] * n, calls)
+
+
 SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "any": (3.0, _any),
     "tree": (1.0, _tree),
@@ -313,6 +325,7 @@ SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "high": (0.8, _high),
     "crowded": (1.5, _crowded),
     "wide pair": (0.3, _wide_pair),
+    "names": (0.8, _names),
 }
 
 

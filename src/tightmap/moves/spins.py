@@ -31,6 +31,7 @@ from tightmap.moves.context import Labels
 from tightmap.runtime.compiled import lean
 
 DENSE, POTTS = int(Kind.DENSE), int(Kind.POTTS)
+LARGEST = 400  # the largest entry of A is below 2^400
 
 
 @lean
@@ -144,5 +145,7 @@ def spins_of(graph: Graph) -> Spins:
     norms = row_norms(matrix.data, rows, count)
     norms = norms[norms > 0.0]
     power = math.frexp(float(np.median(norms)))[1] if len(norms) else 0
+    # squares of the largest entry stay finite; what vanishes beside it is far below its rounding, which ``error`` has
+    power = max(power, math.frexp(float(np.abs(matrix.data).max(initial=0.0)))[1] - LARGEST)
     matrix.data = np.ldexp(matrix.data, -power)
     return Spins(matrix, constant, power, error, n)
