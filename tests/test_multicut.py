@@ -181,6 +181,20 @@ def test_few_labels_are_colours_of_the_parts():
     assert tm.solve(few, time_limit=20.0).energy == pytest.approx(tm.solve(model, time_limit=20.0).energy)
 
 
+def test_colourings_are_left_to_the_others():
+    """All weights speak for different labels, of which there are too few: nothing joins."""
+    model = tm.Model([4] * 30)
+    pairs = np.array([(i, j) for i in range(30) for j in range(i) if (i * j) % 3 == 1])
+    model.add_potts(pairs, np.full(len(pairs), -1.0))
+    assert suits(model.graph())
+    assert "multicut" not in [phase.method for phase in plan(model.graph())]
+    glass = tm.Model([3] * 30)
+    pairs = np.array([(i, j) for i in range(30) for j in range(i)])
+    glass.add_potts(pairs, np.where((pairs**2).sum(1) % 2 == 0, 1.0, -1.0))
+    phases = {phase.method: phase for phase in plan(glass.graph())}
+    assert not phases["multicut"].early and phases["multicut"].weight < phases["tabu"].weight
+
+
 def test_models_whose_labels_mean_something_are_refused():
     model = planar(12)
     assert suits(model.graph())

@@ -55,6 +55,8 @@ NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table a
 ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
 TRIANGLES = 0.75  # part of the triangles of labels that hold, for cuts: between chance, 0.5, and metrics, 1
+JOINING = 0.05  # part of the weights that speak for equal labels, without which colouring is all there is to do
+COLOURS = 4  # labels that are enough to colour the parts of most sparse graphs, as of every planar one
 STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which on single changes are of little use
 # Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
 # Cuts need the list of edges, which a large image does not have yet.
@@ -113,18 +115,28 @@ def forbidden(graph: Graph) -> float:
     return float(share.mean()) if len(share) else 1.0  # lists of exceptions: equalities and the like
 
 
+def partition_phases(graph: Graph, dense: bool) -> list[Phase]:
+    """Where labels are only names: the search over partitions, first of all if its parts can be coloured."""
+    if not suits(graph):
+        return []
+    weight = graph.arrays.weight
+    if graph.max_labels < graph.n and weight[weight > 0.0].sum() < JOINING * np.abs(weight).sum():
+        return []
+    coloured = graph.max_labels >= graph.n or (graph.max_labels >= COLOURS and not dense)
+    endless = {"shakes": ENDLESS, "nodes": ENDLESS}
+    share = 12.0 if coloured else 1.0
+    return [Phase("multicut", "labels are only names: partitions", share, endless=endless, early=coloured)]
+
+
 def plan(graph: Graph) -> list[Phase]:
     """The phases for a model, by its structure alone."""
     pairwise = graph.order <= 2
     dense = graph.m > DENSE * graph.n
     labels = len(graph.unary)
     differences = graph.differences
-    parts: list[Phase] = []
-    if graph.max_labels > 2 and not differences and suits(graph):
-        endless = {"shakes": ENDLESS, "nodes": ENDLESS}
-        parts.append(Phase("multicut", "labels are only names: partitions", 12.0, endless=endless, early=True))
-        if enough_labels(graph.n, graph.max_labels, graph.m):
-            return parts
+    parts = partition_phases(graph, dense) if graph.max_labels > 2 and not differences else []
+    if parts and enough_labels(graph.n, graph.max_labels, graph.m * (1 if pairwise else 3)):
+        return parts
     cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
     phases = parts
     if pairwise and graph.max_labels == 2:
