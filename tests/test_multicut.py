@@ -195,6 +195,15 @@ def test_colourings_are_left_to_the_others():
     assert not phases["multicut"].early and phases["multicut"].weight < phases["tabu"].weight
 
 
+@pytest.mark.filterwarnings("error")
+def test_graphs_without_cycles_have_no_rows():
+    model = tm.Model([4] * 4)
+    model.add_potts([[0, 1], [1, 2], [2, 3]], [1.0, -2.0, 3.0])
+    result = tm.solve(model, "multicut")
+    assert result.status is tm.Status.OPTIMAL and result.energy == -2.0
+    assert len(Relaxation(signed_graph(model.graph())).right) == 0
+
+
 def test_models_whose_labels_mean_something_are_refused():
     model = planar(12)
     assert suits(model.graph())
