@@ -7,7 +7,8 @@ Every figure is from a process of its own.  ``model`` builds the grid, ``graph``
 ``iteration`` is the difference of two runs, one three times as long, divided by the iterations that it has more, and
 ``start`` what the shorter one takes beside its iterations (of expansion, a whole run of one sweep).  Everything is done
 once before it is timed, since memory that a process has not had before comes slowly from some systems, and then the
-best of two counts.  Bytes are what the process grew by at its largest, model included, beyond 8 bytes per unary cost.
+best of two counts.  Bytes per node are what the process grew by at its largest, model included, beyond 8 bytes per
+unary cost; bytes per node and label are all it grew by, those included.
 An exponent e is fitted to seconds = c n^e from 3 10^5 nodes on: smaller images have a list of their edges, and what
 does not depend on the model counts there as well.
 
@@ -98,6 +99,7 @@ def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, floa
             out["iteration"] = max(min(run(model, 3 * count) for _ in range(2)) - out["start"], 1e-9) / (2 * count)
             out["start"] -= count * out["iteration"]
     out["bytes"] = (memory("VmHWM") - before) / n - 8.0 * labels
+    out["labels"] = float(labels)
     return out
 
 
@@ -161,15 +163,19 @@ def main() -> None:
             if options.keep:
                 with options.keep.open("a") as file:
                     file.write(json.dumps({"stage": stage} | row) + "\n")
-    print("| | nodes | start, ns per node | iteration, ns per node | bytes per node beyond the unaries |")
-    print("|---|---|---|---|---|")
+    columns = "start, ns per node | iteration, ns per node | bytes per node beyond the unaries | per node and label"
+    print(f"| | nodes | {columns} |")
+    print("|---|---|---|---|---|---|")
     for stage in (stage for stage in STAGES if stage in found):
         found[stage].sort(key=lambda row: row["nodes"])
         for row in found[stage]:
             n = row["nodes"]
             each = f"{1e9 * row['iteration'] / n:.1f}" if "iteration" in row else ""
-            size = f"{row['bytes']:.0f}" if n >= VISIBLE else ""
-            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} |")
+            size = whole = ""
+            if n >= VISIBLE:
+                size, count = f"{row['bytes']:.0f}", row.get("labels", 0.0)  # files of before do not tell the labels
+                whole = f"{row['bytes'] / count + 8.0:.1f}" if count else ""
+            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} | {whole} |")
     print()
     for stage, rows in found.items():
         columns = ["start", *(["iteration"] if "iteration" in rows[0] else [])]
