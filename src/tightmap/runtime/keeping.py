@@ -27,7 +27,7 @@ from numba import __version__ as numba_version
 from numba.core import compiler, config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.registry import cpu_target
-from numba.core.runtime import _nrt_python
+from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]
 
 from tightmap.runtime import guard
 from tightmap.runtime.fingerprint import fingerprint
@@ -64,7 +64,7 @@ def _ready_to_load(target_context: Any, code: bytes) -> None:
     compile a few functions of its own.  That is 50 MiB and a third of a second, for nothing in a process that finds all
     its kernels on disk.
     """
-    if HASHING in code or config.NRT_STATS:
+    if HASHING in code or getattr(config, "NRT_STATS", 0):
         target_context.refresh()
     _name_allocator()
 
