@@ -64,7 +64,7 @@ def _ready_to_load(target_context: Any, code: bytes) -> None:
     compile a few functions of its own.  That is 50 MiB and a third of a second, for nothing in a process that finds all
     its kernels on disk.
     """
-    if HASHING in code or getattr(config, "NRT_STATS", 0):
+    if HASHING in code or getattr(config, "NRT_STATS", False):
         target_context.refresh()
     _name_allocator()
 
