@@ -169,7 +169,7 @@ if sys.argv[1] == "all":
 
 
 def test_what_is_found_on_disk_needs_no_compiler(tmp_path):
-    """All that Numba can translate, and SciPy, are imported only where something is compiled: that is 50 MiB."""
+    """All that Numba can translate, and SciPy, are imported only where something is compiled: that is 45 MiB."""
     folder = tmp_path / "package"
     folder.mkdir()
     (folder / "kernels.py").write_text(KERNELS)

@@ -61,7 +61,7 @@ def _ready_to_load(target_context: Any, code: bytes) -> None:
     """What machine code needs before it is linked: the addresses of the functions that it allocates memory with.
 
     Numba instead gets ready to compile: it imports all that it can translate, and SciPy's linear algebra, and has LLVM
-    compile a few functions of its own.  That is 50 MiB and a third of a second, for nothing in a process that finds all
+    compile a few functions of its own.  That is 45 MiB and a fifth of a second, for nothing in a process that finds all
     its kernels on disk.
     """
     if HASHING in code or getattr(config, "NRT_STATS", False):
