@@ -320,7 +320,8 @@ class Auto(Solver):
             gap = state.best_energy - state.incumbent.bound
             closing = state.course.closing(gap, now)  # asked after every step: it remembers
             late = state.course.last(now - begin, state.context.remaining())
-            if late or (now >= state.until and not closing and self._another_fits(state, runner)):
+            over = now >= state.until and not progress.pending and not closing
+            if late or (over and self._another_fits(state, runner)):
                 self._end(state, runner)
             if late:
                 return Progress(late=True, iterations=progress.iterations)

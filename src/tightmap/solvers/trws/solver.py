@@ -59,8 +59,9 @@ END = 0.05  # part of a limited time that is kept for the last descent
 POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
 # The same where regions are moved as well: there most of the gap is one of the labelling
 END_OF_REGIONS, POLISHING_REGIONS = 0.1, 0.35
+LOOKING = 0.25  # part of a limited time that bounds and labels may take in models of millions of message entries
 
-NO_LABELS = Passes(rounding=False)
+NO_LABELS, NEITHER = Passes(rounding=False), Passes(False, False)
 
 
 def _same_method(init: Init, engine: GridMessages | GeneralMessages) -> bool:
@@ -85,6 +86,7 @@ class State:
     begun: float = field(default_factory=clock.now)
     polishing: float = 0.0  # seconds of all descents
     descent: float = 0.0  # of the last one
+    looked: float = field(default_factory=clock.now)  # when there was a bound and a labelling last
 
     @property
     def regions(self) -> bool:
@@ -95,6 +97,14 @@ class State:
         """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
         engine = self.engine
         return isinstance(engine, GridMessages) and self.context.remaining() < 0.5 * engine.expected(how)
+
+    def too_soon(self) -> bool:
+        """Whether a bound and a labelling now would take too much of a limited time: it is better spent on messages."""
+        engine = self.engine
+        if not isinstance(engine, GridMessages) or self.context.deadline is None or self.bound == -math.inf:
+            return False
+        more = engine.expected(BOTH) - engine.expected(NEITHER) + self.descent
+        return more > LOOKING * (clock.now() - self.looked)
 
     def last(self, count: int, how: Passes) -> bool:
         """Whether after so many iterations there is no time for one more with all that belongs to an end."""
@@ -171,6 +181,8 @@ class TRWS(Solver):
         every = self.rounding
         if engine.entries > MANY:
             certify_now = ends or (first and done + count in (1, 4))
+            if certify_now and self.rounding is None and state.too_soon():
+                ends = certify_now = False
             every = 0 if every is None else every
         elif every is None:
             every = 1
@@ -194,6 +206,7 @@ class TRWS(Solver):
             state.certified_at = state.iteration
         if ends or (rounding and certify_now):
             progress.labels = self._candidate(state, last)
+            state.looked = clock.now()
         if ends:
             state.history.append(graph.constant + raw)
             if len(state.history) > SPAN:
