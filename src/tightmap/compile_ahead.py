@@ -28,6 +28,7 @@ from tightmap.runtime.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
 VARIANTS: dict[str, list[dict[str, Any]]] = {"trws": [{"precision": "single"}]}  # what large models get by default
+PLANNED = ("auto", "trws", "expansion")  # methods that keep more than labels from run to run of a plan
 ONE_CUT = ("auto", "qpbo", "expansion")  # methods that solve models of two labels by one cut
 BOOT = (
     "import json, sys\n"
@@ -59,8 +60,8 @@ def _small_models() -> Iterator[Model]:
         model.add_unaries(np.round(20.0 * costs) if whole else costs)
         model.add_potts(model.edges(), 8.0 if whole else 0.5)
         yield model
-    model = Model.grid(9, 10, 6)
-    model.add_unaries(rng.random((90, 6)))
+    model = Model.grid(14, 16, 6)
+    model.add_unaries(rng.random((224, 6)))
     model.add_potts(model.edges(8), 0.5)
     yield model
     model = Model.grid(9, 10, 6)
@@ -72,6 +73,20 @@ def _small_models() -> Iterator[Model]:
         model = Model([labels] * 12)
         model.add_unaries(rng.random((12, labels)))
         model.add_factors(pairs, rng.random((len(pairs), labels, labels)))
+        yield model
+    # no costs of their own: cuts have nothing to push and ask for a proof, on grids and on other graphs
+    model = Model.grid(4, 5, 3)
+    model.add_potts(model.edges(), 1.0)
+    yield model
+    model = Model([2, 3, 4] * 4)
+    model.add_potts(pairs, 1.0)
+    yield model
+    # frustrated: every cluster of three variables raises the bound, and so do triangles of signs
+    for labels in (2, 3):
+        pairs = [[i, j] for i in range(labels + 4) for j in range(i)]
+        model = Model([labels] * (labels + 4))
+        model.add_unaries(rng.random((labels + 4, labels)))
+        model.add_factors(pairs, np.eye(labels) if labels == 2 else np.where(np.eye(labels) > 0, np.inf, 0.0))
         yield model
     model = Model([3] * 12)
     model.add_unaries(rng.random((12, 3)))
@@ -93,6 +108,9 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
             except ModelError:  # not for this method
                 continue
     _without_edges()
+    _now_and_then()
+    if method in PLANNED:
+        _frames(method)
     if method in ONE_CUT:
         _one_cut()
     return clock.compiling_seconds() - before
@@ -109,6 +127,26 @@ def _without_edges() -> None:
     labels = local_minimum(graph, unary_argmin(graph))
     energy(graph, labels)
     labelling_size(graph, labels)
+
+
+def _now_and_then() -> None:
+    """What few runs need: the sizes of costs where a proof hangs on rounding, and patterns of labels."""
+    from tightmap.energy.energies import minima_size
+    from tightmap.factors.pattern_ranks import pattern_ranks
+
+    for kind in (True, False):
+        minima_size(next(small_models(kind)).graph())
+    pattern_ranks(np.zeros((1, 2), dtype=np.int64))
+
+
+def _frames(method: str) -> None:
+    """Runs of a plan, which go on from those before."""
+    from tightmap.plans import prepare
+
+    for model in list(small_models(True))[:4]:
+        plan = prepare(model, method, max_iterations=2)
+        for _ in range(2):
+            plan.solve(unaries=model.unaries.reshape(model.num_variables, -1))
 
 
 def _one_cut() -> None:
