@@ -121,9 +121,11 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
     for more in ({}, *VARIANTS.get(method, [])):
         for model in small_models(pairs):
             _solve(model, method, given | more)
-    _without_edges(method, given)
-    _now_and_then()
-    if method in PLANNED:
+    if pairs is not False:
+        _without_edges(method, given)
+    if pairs is None:  # else for one model, by a helper that somebody waits for
+        _now_and_then()
+    if pairs is None and method in PLANNED:
         _frames(method)
     if method in ONE_CUT:
         _one_cut()
