@@ -2,6 +2,7 @@
 
     python benchmarks/auto.py [--groups paper families ...] [--only NAME ...] [--limit S] [--threads N]
     python benchmarks/auto.py --singles            every single method at the same limit as well: who was ahead
+    python benchmarks/auto.py --strongest          the same with those only that were ever the best on such a family
     python benchmarks/auto.py --anytime            the energy after 1, 3, 10 and 30 seconds
     python benchmarks/auto.py --toulbar2           pytoulbar2 beside it, where it is installed
 
@@ -28,12 +29,33 @@ from pathlib import Path
 import numpy as np
 
 import tightmap as tm
-from lookalikes import FAMILIES
+from lookalikes import FAMILIES as IMAGES_AND_NETS
+from lookalikes_csp import FAMILIES as CONSTRAINTS
 from tightmap.bench.instances import PAPER
 from tightmap.errors import ModelError
 from tightmap.problems import read_image
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
+FAMILIES = IMAGES_AND_NETS | CONSTRAINTS
+# the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere exact, lns and annealing
+STRONGEST = {
+    "photomontage": ("expansion", "trws"),
+    "large photomontage": ("expansion", "trws"),
+    "large grid of pairs": ("trws", "lns"),
+    "grid of pairs": ("lns", "trws"),
+    "surfaces": ("fusion", "lns", "srmp"),
+    "dense QUBO": ("tabu", "annealing"),
+    "spin glass": ("tabu", "annealing"),
+    "fields": ("tabu", "annealing"),
+    "belief net": ("tabu", "annealing"),
+    "characters": ("tabu", "annealing"),
+    "pairs of clauses": ("exact", "annealing", "tabu"),
+    "auctions": ("exact", "annealing", "tabu"),
+    "cliques": ("exact", "annealing", "tabu"),
+    "matching": ("exact", "annealing", "mplp-c"),
+    "object parts": ("exact", "annealing", "tabu"),
+}
+USUAL = ("exact", "lns", "annealing")
 SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "tabu", "exact", "mplp-c", "qpbo")
 
 
@@ -200,6 +222,22 @@ def run(case: Case, method: str, limit: float, threads: int | None) -> tuple[tm.
     return result, time.perf_counter() - begin
 
 
+def beside_singles(rivals: list[tuple[str, float, float, str, bool, bool]]) -> None:
+    """A line for every family: how often auto was ahead of the best single method, behind it, and by how much."""
+    families: dict[str, list[tuple[float, str, bool, bool]]] = {}
+    for name, own, best, who, mine, theirs in rivals:
+        family, seed = name.rsplit(" ", 1) if " " in name else (name, "")
+        same = own == best or (math.isinf(own) and math.isinf(best))
+        behind = 0.0 if same else 100.0 * (own - best) / max(abs(best), 1e-9)
+        families.setdefault(family, []).append((behind, f"{who}, seed {seed}", mine, theirs))
+    print(f"{'family':22}{'models':>7}{'ahead':>7}{'behind':>7}{'proven':>8}{'by one':>8}{'worst %':>9}  by")
+    for family, rows in families.items():
+        worst = max(rows)
+        ahead, behind = sum(r[0] < -1e-4 for r in rows), sum(r[0] > 1e-4 for r in rows)
+        proofs = f"{sum(r[2] for r in rows):8}{sum(r[3] for r in rows):8}"
+        print(f"{family:22}{len(rows):7}{ahead:7}{behind:7}{proofs}{worst[0]:9.3g}  {worst[1] if worst[0] > 0 else ''}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", nargs="*")
@@ -208,6 +246,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="*", default=[101])
     parser.add_argument("--threads", type=int)
     parser.add_argument("--singles", action="store_true")
+    parser.add_argument("--strongest", action="store_true")
     parser.add_argument("--methods", nargs="*", default=["auto"])
     parser.add_argument("--anytime", action="store_true")
     parser.add_argument("--toulbar2", action="store_true")
@@ -216,6 +255,7 @@ def main() -> int:
     methods = given.methods + [m for m in SINGLES if given.singles]
     cases = [*real_models(), *(c for s in given.seeds for c in generated(s))]
     missed = 0
+    rivals: list[tuple[str, float, float, str, bool, bool]] = []  # beside the best of several single methods
     print(f"{'model':28}{'method':12}{'limit':>6}{'wall':>7}{'energy':>16}{'bound':>16}{'known':>14}  status")
     for case in cases:
         if given.groups and case.group not in given.groups:
@@ -226,11 +266,15 @@ def main() -> int:
             print(f"{case.name}: not here, left out")
             continue
         limits = [1.0, 3.0, 10.0, 30.0] if given.anytime else [given.limit or case.limit]
+        family = case.name.rsplit(" ", 1)[0]
+        here = methods + [m for m in STRONGEST.get(family, USUAL) if given.strongest and case.group == "generated"]
         for limit in limits:
-            for method in methods:
+            found: dict[str, tm.Result] = {}
+            for method in here:
                 result, wall = run(case, method, limit, given.threads)
                 if result is None:
                     continue
+                found[method] = result
                 proven = result.status.name in ("OPTIMAL", "INFEASIBLE")
                 size = max(abs(case.known), 1e-9) if math.isfinite(case.known) else 1.0
                 remarks = []
@@ -248,9 +292,16 @@ def main() -> int:
                 )
                 if given.notes:
                     print("    " + str(result).replace("\n", "\n    "))
+            if "auto" in found and len(found) > 1:
+                own, proofs = found.pop("auto"), [r.status.name in ("OPTIMAL", "INFEASIBLE") for r in found.values()]
+                best = min(found, key=lambda m: found[m].energy)
+                mine = own.status.name in ("OPTIMAL", "INFEASIBLE")
+                rivals.append((case.name, own.energy, found[best].energy, best, mine, any(proofs)))
         if given.toulbar2:
             print(f"{case.name[:27]:28}{'toulbar2':12}{limits[-1]:6.3g}{toulbar2(case, limits[-1])}", flush=True)
     print(f"{missed} rows of auto with a remark")
+    if rivals:
+        beside_singles(rivals)
     return 0
 
 

@@ -37,6 +37,7 @@ class Script:
     proof: float = math.inf
     step: float = 0.01  # seconds
     follows: str = ""
+    closes: bool = False  # a search for the proof, of a small model
     work: float = field(default=0.0, init=False)
     bound: float = field(default=-math.inf, init=False)
 
@@ -70,7 +71,7 @@ class Played:
 
 def play(scripts: Sequence[Script], limit: float) -> Played:
     """A run with these methods, as auto makes it."""
-    shares = {s.name: Share(s.name, s.plan, s.bounds, s.follows) for s in scripts}
+    shares = {s.name: Share(s.name, s.plan, s.bounds, s.follows, proves=s.closes, closes=s.closes) for s in scripts}
     by_name = {s.name: s for s in scripts}
     scheduler = Scheduler(limit, list(shares.values()))
     energy, bound, now = START, -math.inf, 0.0

@@ -197,3 +197,26 @@ def test_proofs_take_turns_without_a_time_limit():
         if len(order) == 4 or solver.step(state).done:
             break
     assert order == ["exact", "mplp-c", "exact", "mplp-c"]
+
+
+def test_easy_models_are_proven_before_any_other_method_begins():
+    """With a time limit, the exact search has a moment of its own, hard constraints or not."""
+    rng = np.random.default_rng(3)
+    for hard in (0.0, np.inf):
+        model = tm.Model([5] * 24)
+        model.add_unaries(rng.random((24, 5)))
+        for i in range(24):
+            for j in range(i):
+                if rng.random() < 0.4:
+                    model.add_factors([[j, i]], np.where(np.eye(5) > 0, hard, 0.1 * rng.random((5, 5))))
+        assert [phase.method for phase in plan(model.graph()) if phase.prepare < 0.1] == ["exact"]
+        result = tm.solve(model, time_limit=20.0)
+        assert result.status is tm.Status.OPTIMAL
+        assert [line.split()[0] for line in result.note.splitlines()] == ["exact"]
+
+
+def test_a_model_that_is_not_easy_leaves_the_exact_search_after_a_moment():
+    model = irregular(200, 6)
+    assert any(phase.prepare < 0.1 for phase in plan(model.graph()))
+    result = tm.solve(model, time_limit=5.0)
+    assert "annealing (" in result.note and "exact (" in result.note

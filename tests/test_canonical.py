@@ -223,3 +223,62 @@ def test_the_common_divisor_of_all_costs(unit):
     assert (model.graph().quantum > 0.0) == fits
     model.add_unaries([[0.0, 2.0**-31, 0.0]] * 12)  # too many bits
     assert model.graph().quantum == 0.0
+
+
+def test_small_differences_beside_large_costs_are_kept():
+    """0.004 beside 1e11 is a cost, not the rounding of a table that is nearly a sum of unaries."""
+    model = tm.Model([2, 2])
+    model.add_factors([[0, 1]], [[0.0, -1e11], [0.004, -1e11]])
+    graph = model.graph()
+    for labels in np.ndindex(2, 2):
+        canonical = graph.user_energy(energy(graph, np.array(labels)))
+        assert canonical == pytest.approx(model.energy(labels), rel=1e-15)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.3, -1000.1])
+@pytest.mark.parametrize("kind, power", [(Kind.LINEAR, 1), (Kind.QUADRATIC, 2)])
+def test_differences_with_the_rounding_of_a_constant_are_recognised(constant, kind, power):
+    labels = np.arange(60)
+    gap = np.abs(labels[:, None] - labels).astype(float) ** power
+    model = tm.Model([60, 60])
+    model.add_factors([[0, 1]], constant + 0.1 * np.minimum(gap, 37.0))
+    assert model.graph().arrays.kind.tolist() == [kind]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 5), (4, 4), (3, 5), (2, 2, 2), (3, 2, 4)])
+@pytest.mark.parametrize("seed", range(4))
+def test_plain_tables_are_told_as_the_array_operations_tell_them(shape, seed, monkeypatch):
+    """The kernel that sees constants, sums and tables without structure changes nothing but the time."""
+    rng = np.random.default_rng(seed)
+    k, gap = len(shape), np.abs(np.arange(shape[0])[:, None] - np.arange(shape[1]))
+    general = rng.random(shape)
+    lines = [rng.random(s).reshape([-1 if p == q else 1 for q in range(k)]) for p, s in enumerate(shape)]
+    forbidding = rng.random(shape)
+    forbidding[(0,) * k] = math.inf
+    tables = [general, np.full(shape, 3.0), np.broadcast_to(sum(lines), shape), forbidding, 2.0 * general]
+    same_diagonal = rng.random(shape)
+    same_diagonal[tuple(np.arange(min(shape)) for _ in range(k))] = 0.5
+    one_entry, along_one = np.zeros(shape), np.zeros(shape)
+    one_entry[(1,) * k] = along_one[1] = 1.0
+    tables += [same_diagonal, one_entry, along_one, 0.3 + 1e-15 * rng.random(shape)]
+    if k == 2:
+        tables += [0.7 * np.minimum(gap, 2.0), (gap > 0) * 1.5, gap**2.0]
+
+    def graph_of(chosen):
+        model = tm.Model(list(shape) * len(chosen))
+        for f, table in enumerate(chosen):
+            model.add_factors([range(f * k, f * k + k)], np.array(table))
+        return model.graph()
+
+    picks = [[t] for t in tables] + [[tables[j] for j in rng.permutation(5)], tables]
+    quick = [graph_of(chosen) for chosen in picks]
+    monkeypatch.setattr(
+        "tightmap.canonical.recognise._forms", lambda flat, shape: (np.zeros(len(flat), np.uint8), np.zeros(len(flat)))
+    )
+    for chosen, found in zip(picks, quick, strict=True):
+        plain = graph_of(chosen)
+        assert (found.constant, found.shift, found.slack, found.quantum, found.hard) == (
+            plain.constant, plain.shift, plain.slack, plain.quantum, plain.hard,
+        )  # fmt: skip
+        for mine, theirs in zip(found.arrays, plain.arrays, strict=True):
+            assert np.array_equal(mine, theirs)

@@ -61,6 +61,20 @@ def test_a_search_that_ends_with_the_proof_keeps_its_share():
     assert weights[0] < 0.6 * weights[1]
 
 
+def _seconds_of_the_search(small, floor, pace=100.0):
+    """What a search whose own bound hardly moves gets of twelve seconds, beside a bound that rises and stays below."""
+    tree = Script("tree", ceiling=-90.0, climb=0.01, closes=small)
+    clusters = Script("clusters", ceiling=-20.0, climb=0.05)
+    search = Script("search", plan=4.0, floor=floor, pace=pace)
+    return play([tree, clusters, search, *(Script(f"idle {k}") for k in range(3))], 12.0).used["tree"]
+
+
+def test_the_search_of_a_small_model_has_most_of_the_time_when_nobody_finds_a_better_labelling():
+    assert _seconds_of_the_search(True, floor=10.0) > 0.5 * 12.0
+    assert _seconds_of_the_search(False, floor=10.0) < 0.25 * 12.0
+    assert _seconds_of_the_search(True, floor=-1e9, pace=1e-9) < 0.25 * 12.0  # the energy falls all the time
+
+
 def test_nobody_is_given_up():
     busy = Script("busy", plan=8.0, floor=0.0, pace=0.01, ceiling=-1.0, climb=0.01)
     others = [Script(f"idle {k}") for k in range(5)]

@@ -4,8 +4,12 @@ A stack of tables of one shape is sorted, in vectorised tests, into: constant (g
 the unaries), Potts, truncated linear or quadratic, P^n-Potts, and the rest, in which equal or proportional tables are
 shared.  Exact equality is asked where it costs nothing; where a product was rounded (truncated differences,
 proportional tables, separable sums) the largest deviation is accounted in ``slack`` and subtracted from every bound.
+
+Most tables have no structure at all or are constant or separable, which a kernel sees in one pass (``plain_forms``):
+for few tables of a shape the vectorised tests take longer to call than to make.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -15,9 +19,13 @@ import numpy.typing as npt
 
 from tightmap.factors.piece import Piece, simple_piece, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
+from tightmap.runtime.compiled import lean
 
-ROUNDING = 1e-13  # relative deviation up to which a table counts as the structure it looks like
+# Part of its largest cost by which a table may differ from the structure it looks like: what a few roundings make of
+# it.  What is more than that may be meant (0.004 beside 1e11).
+ROUNDING = 1e-15
 RATIO = 2.0**100  # proportional tables share one up to this factor
+GENERAL, SEPARABLE, CONSTANT = 1, 2, 3  # forms of tables; 0: not clear
 CHUNK = 4_000_000  # table entries looked at in one go
 
 
@@ -66,6 +74,9 @@ def _recognise_chunk(
     shape = tables.shape[1:]
     flat = tables.reshape(t, -1)
     pieces: list[Piece] = []
+    form, away = _forms(flat, shape)
+    if form.all():
+        return _plain_pieces(scopes, tables, index, weights, sums, form, away)
     high = flat.max(axis=1)
     low = flat.min(axis=1)
     hard = np.isinf(high)
@@ -136,6 +147,100 @@ def _recognise_chunk(
         piece = Piece(Kind.DENSE, scopes[rows], weights[rows], index[rows], flat, none)
         pieces.append(share_tables(piece, sums))
     return pieces
+
+
+def _plain_pieces(
+    scopes: IntArray,
+    tables: FloatArray,
+    index: IntArray,
+    weights: FloatArray,
+    sums: Sums,
+    form: npt.NDArray[np.uint8],
+    away: FloatArray,
+) -> list[Piece]:
+    """The same for a stack of tables whose forms are all known."""
+    flat = tables.reshape(len(tables), -1)
+    none = np.zeros((len(tables), 0), dtype=np.int64)
+    if form.max() > GENERAL:  # the others are larger
+        rows = _rows(form == CONSTANT, index)
+        if len(rows):
+            sums.constant += float((weights[rows] * flat[index[rows], 0]).sum())
+        rows = _rows(form == SEPARABLE, index)
+        if len(rows):
+            _absorb_separable(scopes[rows], tables, index[rows], weights[rows], sums)
+            sums.slack += float((np.abs(weights[rows]) * away[index[rows]]).sum())
+        rows = _rows(form == GENERAL, index)
+        if len(rows) == 0:
+            return []
+        scopes, weights, index = scopes[rows], weights[rows], index[rows]
+    return [share_tables(Piece(Kind.DENSE, scopes, weights, index, flat, none), sums)]
+
+
+def _forms(flat: FloatArray, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.uint8], FloatArray]:
+    """What ``plain_forms`` sees of tables of this shape."""
+    form, away = np.zeros(len(flat), np.uint8), np.zeros(len(flat))
+    if flat.flags.c_contiguous and flat.flags.writeable:  # one kind of array: the kernel is compiled once
+        diagonal, stride = 0, 1
+        for size in reversed(shape):
+            diagonal += stride
+            stride *= size
+        plain_forms(flat, stride // shape[0], min(shape), diagonal, len(shape) == 2, form, away)
+    return form, away
+
+
+@lean
+def plain_forms(flat, width, labels, diagonal, pairs, form, away):
+    """Which tables (rows of ``flat``) are constant, separable (told of pairs only) or without any structure.
+
+    A table with a forbidden entry is kept as it is.  Else four entries have to show that it is no sum of a function of
+    the first variable and one of the others, two off its diagonal that it is no Potts table, and in pairs two on it, or
+    |0 - 1| and |1 - 2|, that it is no difference.  Ends with the first table of which nothing is sure.  ``width``:
+    entries for each label of the first variable; ``diagonal``: steps from (0, ..., 0) to (1, ..., 1).
+    """
+    for t in range(flat.shape[0]):
+        first = flat[t, 0]
+        size = 0.0
+        differ = False
+        for x in range(flat.shape[1]):
+            size = max(size, abs(flat[t, x]))
+            differ = differ or flat[t, x] != first
+        if size == np.inf:
+            form[t] = GENERAL
+            continue
+        if not differ:
+            form[t] = CONSTANT
+            continue
+        far = 0.0
+        for row in range(0, flat.shape[1], width):
+            for c in range(width):
+                far = max(far, abs(flat[t, row + c] + first - flat[t, row] - flat[t, c]))
+            if far > 4.0 * ROUNDING * size:
+                break
+        if pairs and far <= ROUNDING * size:
+            form[t] = SEPARABLE
+            away[t] = far
+            continue
+        if not far > 4.0 * ROUNDING * size:
+            return
+        differ = not pairs
+        for a in range(1, labels):
+            differ = differ or flat[t, a * diagonal] != first
+        if not differ and not (labels > 2 and abs(flat[t, 1] - flat[t, width + 2]) > 4.0 * ROUNDING * size):
+            return
+        differ = False
+        off = np.nan  # the first entry off the diagonal
+        following = 0  # the next entry on it
+        for x in range(flat.shape[1]):
+            if x == following and x < labels * diagonal:
+                following += diagonal
+            elif off != off:
+                off = flat[t, x]
+            elif flat[t, x] != off:
+                differ = True
+                break
+        if not differ:
+            return
+        form[t] = GENERAL
 
 
 def _rows(chosen: npt.NDArray[np.bool_], index: IntArray) -> IntArray:
@@ -219,12 +324,15 @@ def _difference(
         model = base[:, None, None] + step[:, None, None] * np.minimum(gap, top[:, None, None])
         slope[where], limit[where] = step, top
         away[where] = np.abs(model - tables).reshape(len(where), -1).max(axis=1)
-        found[where] = away[where] <= ROUNDING * size[where]
+        # the step is known up to the rounding of the constant that was added to it, and is multiplied
+        found[where] = away[where] <= ROUNDING * (size[where] + np.abs(base) * top)
     return found, slope, limit, away
 
 
 def share_tables(piece: Piece, sums: Sums) -> Piece:
     """Keep one copy of equal tables, and of proportional ones with the factor in the weight."""
+    if len(piece.tables) == 1 and len(piece.table):
+        return piece
     used, table = np.unique(piece.table, return_inverse=True)
     tables = piece.tables if len(used) == len(piece.tables) else piece.tables[used]
     table = table.reshape(-1).astype(np.int64)

@@ -112,6 +112,11 @@ def wanted(jobs: Sequence[Job], pairs: bool | None) -> None:
         _start(jobs[1:], pairs)
 
 
+def has_compiled() -> bool:
+    """Whether this process has compiled a kernel, so that others may be missing on disk, too."""
+    return _compilations.seen
+
+
 def being_compiled() -> list[str]:
     """The methods that helpers have still to finish, those at work first."""
     queues = [list(helper.look()) for helper in _helpers]

@@ -1,6 +1,7 @@
 """Which methods ``auto`` runs on a model, in which order and why: by the structure of the model alone.
 
 small induced width                  exact       by eliminating variables, at once
+labels that are only names           multicut    partitions; nothing else where there are labels enough
 binary variables, pairwise           qpbo        exact when the model is submodular
 the same, dense                      sdp         the semidefinite bound, and branch and bound with it
 pairwise                             trws        the bound, and often the proof; exact on forests
@@ -19,6 +20,7 @@ always                               admm        the nonconvex relaxation
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +29,18 @@ import numpy as np
 from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.auto.triangles import met_triangles
-from tightmap.solvers.exact.network import narrow
+from tightmap.solvers.exact.network import narrow, table_entries
+from tightmap.solvers.multicut.problem import enough_labels, suits
 
 # How large a model may be for a method to take part; "labels" are those of all variables together.
 TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
 PIXELS = 100_000  # labels, for srmp with the squares of a grid
 SQUARES = 8  # labels of one variable, for the same: the table of a square has the fourth power of that many entries
+# Logarithm to base 2 of the number of labellings up to which the proof has most of the time when nobody finds a better
+# labelling.  In 3 s on seeds 1 and 2, exact alone and auto before that: queens (75) proven after 1.8 and 3.0 s, not;
+# cliques (120) 1.1 and 1.4 s, not; crosswords (100) 1.8 and 2.3 s, 2.2 s and not.  Not proven by exact
+# alone: proteins (145), whose bound was 9 % lower with this rule, colourings (180), random CSPs (360).
+BITS = 128
 FEW = 100  # variables of a dense graph up to which the exact search has its full weight
 TABU = 10_000  # labels, for tabu search, which scans all of them at every step
 FLIPS = 60_000  # the same of a dense model of two labels, whose populations of spins scan less (handwritten characters
@@ -51,11 +59,24 @@ STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which
 # Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
 # Cuts need the list of edges, which a large image does not have yet.
 ONE_CUT = "one cut"  # of a model of two labels that is nothing else
-STARTS = {"trws": 0.03, ONE_CUT: 0.15, "expansion": 0.4, "admm": 0.4, "srmp": 0.5, "fusion": 0.5, "qpbo": 0.6}
+STARTS = {
+    "multicut": 0.02,
+    "trws": 0.03,
+    ONE_CUT: 0.15,
+    "expansion": 0.4,
+    "admm": 0.4,
+    "srmp": 0.5,
+    "fusion": 0.5,
+    "qpbo": 0.6,
+}
 DENSE = 4  # a graph with more factors per variable than this is dense
 # Iterations of the first turns of exact and mplp-c without a time limit, about the same time on matching0, which exact
 # alone proves after 6.4 s and mplp-c after 0.6; every later turn is twice as long.
 GLANCE = (5, 100)
+# Seconds that the exact search takes to prepare a table entry and a factor, about: where that is little beside the time
+# limit, it has a moment before all others.  zebra 36 -> 4 ms, celar6sub0 71 -> 34, 1aho 73 -> 39, points-1 76 -> 35 of
+# 20 s, one thread; a grid of 7000 pairs, which trws proves, took 0.3 s longer where the number of factors did not count
+ENTRY, FACTOR = 5e-8, 4e-5
 ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
 
@@ -73,6 +94,8 @@ class Phase:
     search: bool = False  # worth repeating with another seed
     again: bool = False  # worth repeating from a better labelling
     early: bool = False  # the very first turn is its own: a good labelling at once, which the others start from
+    prepare: float = math.inf  # seconds before its first step, if it is to have a moment before all others
+    closes: bool = False  # the model is so small that it should have much of the time once nobody finds better labels
     whole: bool = False  # its first turn does not end before its first iteration does
     follows: str = ""  # method that ends when this one begins, and leaves it its messages
 
@@ -96,14 +119,22 @@ def plan(graph: Graph) -> list[Phase]:
     dense = graph.m > DENSE * graph.n
     labels = len(graph.unary)
     differences = graph.differences
+    parts: list[Phase] = []
+    if graph.max_labels > 2 and not differences and suits(graph):
+        endless = {"shakes": ENDLESS, "nodes": ENDLESS}
+        parts.append(Phase("multicut", "labels are only names: partitions", 12.0, endless=endless, early=True))
+        if enough_labels(graph.n, graph.max_labels, graph.m):
+            return parts
     cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
-    phases: list[Phase] = []
+    phases = parts
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
     spins = pairwise and graph.max_labels == 2 and dense and graph.n <= SPINS
     if spins:
         rounds = next(most for size, most in ROUNDS if graph.n <= size)
         weight = 12.0 if graph.n <= TREE else 4.0
+        if graph.hard > 0.0:  # cliques of 120 vertices: proven by exact in 1.1 s, by sdp not in 3
+            spins, weight = False, 2.0
         phases.append(Phase("sdp", "binary and dense: the semidefinite bound", weight, max_iterations=rounds))
     if pairwise:
         pair = [Phase("trws", "the bound", 4.0 if cuts else 1.0, max_iterations=1000)]
@@ -127,12 +158,15 @@ def plan(graph: Graph) -> list[Phase]:
         if image:
             phases.append(Phase("fusion", "moves between whole labellings", 4.0, again=True))
     if labels <= EXACT and graph.m <= FACTORS:
+        prepare = math.inf if spins else ENTRY * float(table_entries(graph).sum()) + FACTOR * graph.m
         if narrow(graph, *NARROW):
-            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0))
+            phases.insert(0, Phase("exact", "small induced width: elimination", 8.0, prepare=prepare))
         else:
             weight = 2.0 if spins or (dense and graph.n > FEW) else 6.0
             why = "tables not too large: branch and bound"
-            phases.append(Phase("exact", why, weight, max_iterations=100, turn=GLANCE[0]))
+            closes = not spins and float(np.log2(graph.arrays.cards).sum()) <= BITS
+            options: dict[str, Any] = {"max_iterations": 100, "turn": GLANCE[0], "prepare": prepare, "closes": closes}
+            phases.append(Phase("exact", why, weight, **options))
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
     if small and grid_width(graph) is not None:
         why = "a grid of few labels: squares tighten the bound"
@@ -156,7 +190,8 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= TABU or flips:
         weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"
         if flips:  # in 30 s on G14 it reached a cut of 3064, annealing one of 3063
-            weight, why = 2.0, "a population of spins"
+            # where there is no semidefinite bound it is the main search: fields of decision trees, 4800 pixels
+            weight, why = 2.0 if spins else 6.0, "a population of spins"
         search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise and labels <= ANNEAL:

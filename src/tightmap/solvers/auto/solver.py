@@ -8,15 +8,16 @@ order is in plan.py, how they share a time limit in scheduler.py; here they are 
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
-With a time limit the methods take turns.  A turn is a fiftieth of the limit (the first ones are shorter), or one step
-if that is longer.  The very first turn is for cuts, which have it until they have been through all labels once, or else
-for a search, because the others do well to start from its labelling.  Before that, where no feasible labelling is
-known, one is looked for with the hard constraints alone, or the proof that there is none; should that take a quarter of
-the time, the first turn is for the exact search, which goes on with it.  A method that can goes on from the best
-labelling of all.  While helper processes compile kernels (runtime/background.py), methods whose kernels are ready have
-their turns first.  Models so large that the states of several methods should not be in memory together run one method
-after the other: each for its share, not counting its start, and longer while it still closes the gap or there is no
-time to start another one.  A method whose start would take half of what is left is passed over (large.py).
+With a time limit a model that the exact search prepares in no time is shown to it first, for a fiftieth of the limit:
+what is easy is proven there. Then the methods take turns. A turn is a fiftieth of the limit (the first ones are
+shorter), or one step if that is longer. The very first turn is for cuts, which have it until they have been through all
+labels once, or else for a search, because the others do well to start from its labelling. Before that, where no
+feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there is none; should
+that take a quarter of the time, the first turn is for the exact search, which goes on with it. A method that can goes
+on from the best labelling of all. While helper processes compile kernels (runtime/background.py), methods whose kernels
+are ready have their turns first. Models so large that the states of several methods should not be in memory together
+run one method after the other: each for its share, not counting its start, and longer while it still closes the gap or
+there is no time to start another one. A method whose start would take half of what is left is passed over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock; only the exact search and the one by clusters, each of which may prove in a moment what takes the other minutes,
@@ -51,6 +52,7 @@ from tightmap.solvers.capabilities import Capabilities
 
 FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
 FIRST = 0.5  # part of the time limit that the first turn of cuts may take, or one cut that would be all
+MOMENT = 0.02  # part of the time limit that the exact search has before all others on a small model
 FAILURES = 20_000  # so many failures of it are enough as well
 
 
@@ -81,6 +83,7 @@ class State:
     incumbent: Incumbent  # of the whole run
     first: float  # energy of the labelling the run began with
     begun: bool = False
+    glanced: bool = False  # whether the exact search has had its moment before all others, where it has one
     sought: bool = False  # whether a feasible labelling was asked for, where none was known
     turn: Runner | None = None
     until: float = float("inf")
@@ -156,7 +159,9 @@ class Auto(Solver):
                 except ModelError:
                     continue
                 can = solver.capabilities
-                share = Share(phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact)
+                share = Share(
+                    phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact, phase.closes
+                )
                 runners.append(Runner(phase, share))
         if incumbent.energy == np.inf:  # what could have been optimal at once was too wide for it, or took too long
             begin = init.labels if init.labels is not None else unary_argmin(graph)
@@ -207,6 +212,12 @@ class Auto(Solver):
             share = state.scheduler.next(state.elapsed, [r.share for r in waiting], first)
             runner = next(r for r in waiting if r.share is share)
             state.until = clock.now() + state.scheduler.turn(share)
+        self._begin(state, runner, waiting)
+        return runner
+
+    def _begin(self, state: State, runner: Runner, waiting: list[Runner]) -> None:
+        """A turn of this method, one of those that have something to do, begins; it is started if need be."""
+        limited = np.isfinite(state.limit)
         state.turn = runner
         state.scheduler.begin(runner.share, state.best_energy, state.incumbent.bound)
         if runner.solver is None:
@@ -232,13 +243,24 @@ class Auto(Solver):
             begin = clock.now()
             runner.inner = runner.solver.start(state.graph, init, context)
             state.scheduler.used(runner.share, clock.now() - begin)
-            if course is not None:
-                course.started(phase.method, clock.now() - begin)
+            if state.course is not None:
+                state.course.started(phase.method, clock.now() - begin)
                 part = phase.weight / sum(r.phase.weight for r in waiting)
                 state.until = clock.now() + part * state.context.remaining()
         elif state.best_energy < runner.seen:
             runner.solver.adopt(runner.inner, state.best)
-        return runner
+
+    def _glance(self, state: State) -> None:
+        """The turn of the exact search before all others, where it is to have one and its kernels are there."""
+        if not np.isfinite(state.limit) or state.course is not None:
+            return
+        if state.context.wall < math.inf and background.has_compiled():  # compiling it may take all there is
+            return
+        ready = self._compiled_first(state, state.runners)
+        for runner in ready:
+            if runner.phase.prepare <= MOMENT * state.limit:
+                self._begin(state, runner, ready)
+                state.until = clock.now() + MOMENT * state.limit
 
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
@@ -269,7 +291,10 @@ class Auto(Solver):
         if not state.begun and state.runners:  # there is an answer before a method has compiled its kernels
             state.begun = True
             return Progress(iterations=0)
-        if not state.sought:
+        if not state.glanced:
+            state.glanced = True
+            self._glance(state)
+        if not state.sought and state.turn is None:
             state.sought = True
             if state.graph.hard > 0.0 and not state.incumbent.feasible and state.runners:
                 state.problem = Feasibility(state.graph, state.best)
@@ -338,9 +363,10 @@ class Auto(Solver):
         self._raise(state, runner, final.bound)
         state.states[runner.phase.method] = final.state
         runner.solver = runner.inner = None
+        runner.done = not (runner.phase.search and np.isfinite(state.limit))
+        runner.share.ended = runner.done and not runner.phase.again
         self._judge(state, runner)
         runner.rounds += 1
-        runner.done = not (runner.phase.search and np.isfinite(state.limit))
 
     def finish(self, state: State) -> Final:
         for runner in state.runners:

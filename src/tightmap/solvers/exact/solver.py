@@ -65,6 +65,7 @@ from tightmap.solvers.exact.network import (
 ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
+FIRST_WORK = 2_000_000  # the first steps of the search are shorter, each twice as long as the one before
 PROBE = 80_000_000  # work of the search before anything else is tried
 # The same beside hard constraints, whose contradictions are what cores are made of.
 # bw_p34_10 on one busy core: proven after 4.4 s with the longer one, 1.8 s with this one
@@ -99,6 +100,7 @@ class State:
     parts: list[Component] | None = None
     turn: int = 0  # which component is searched next
     steps: int = 0
+    slices: int = 0  # of the search
     bound: float = -np.inf
     done: bool = False
     found: list[int] = field(default_factory=list)  # best cost of every component at the last report
@@ -321,7 +323,8 @@ class Exact(Solver):
             part = parts[state.turn % len(parts)]
             state.turn += 1
             if not part.closed:
-                part.step(STEP_WORK)
+                part.step(min(STEP_WORK, FIRST_WORK << min(state.slices, 8)))
+                state.slices += 1
                 return
 
     def _report(self, state: State, net: Network) -> None:
