@@ -39,7 +39,7 @@ from tightmap.energy.duals import Dual, given_messages
 from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels
+from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.moves.polish import Polisher
 from tightmap.runtime import clock
@@ -78,6 +78,7 @@ class State:
     context: Context
     engine: GridMessages | GeneralMessages
     polisher: Polisher
+    incumbent: Incumbent  # of the run, or of this method where it is one of several
     iteration: int = 0
     history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
     record: float = math.inf  # lowest energy of all roundings, before they are polished
@@ -92,6 +93,12 @@ class State:
     def regions(self) -> bool:
         """Whether regions are moved: on large Potts images, others have hardly any regions of one label."""
         return self.graph.lattice is not None and self.graph.lattice.pixels.potts
+
+    def gap(self, energy: float) -> float:
+        """From the bound to the energy of a rounding, which has no constant, relative to the bound."""
+        if self.bound == -math.inf or energy == math.inf:
+            return math.inf
+        return (energy + self.graph.constant - self.bound) / self.graph.magnitude(self.bound)
 
     def no_time(self, how: Passes) -> bool:
         """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
@@ -165,7 +172,7 @@ class TRWS(Solver):
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
-        return State(graph, context, engine, Polisher(graph, context))
+        return State(graph, context, engine, Polisher(graph, context), context.incumbent_of(graph))
 
     def step(self, state: State) -> Progress:
         """Some iterations, at most to the end of a block, where the best rounding is polished."""
@@ -225,6 +232,12 @@ class TRWS(Solver):
             return None
         state.record = min(state.record, energy)
         begin, context = clock.now(), state.context
+        if state.gap(energy) <= engine.blur:
+            labels = engine.best.astype(np.int64)
+            state.incumbent.offer(labels)
+            state.incumbent.raise_bound(state.bound)
+            if state.incumbent.proven():
+                return labels  # no descent can improve them
         if context.deadline is not None and not last:
             part = POLISHING_REGIONS if state.regions else POLISHING
             budget = part * (begin - state.begun) - state.polishing
