@@ -170,6 +170,13 @@ class Scheduler:
         share.raising = (share.raising + rose) / 2.0
         self._weigh(elapsed)
 
+    def forget(self, share: Share) -> None:
+        """What this method has done so far is no merit: it began before the others, with all that was easy to do."""
+        share.turns.clear()
+        share.raising, share.hope, share.pace = 0.0, 1.0, 0.0
+        for other in self.shares:
+            other.weight = other.plan
+
     def _weigh(self, elapsed: float) -> None:
         since = max(elapsed / 2.0, elapsed - WINDOW * self.limit)
         lowering, raising = [], []
