@@ -225,6 +225,26 @@ def test_the_common_divisor_of_all_costs(unit):
     assert model.graph().quantum == 0.0
 
 
+def test_small_differences_beside_large_costs_are_kept():
+    """0.004 beside 1e11 is a cost, not the rounding of a table that is nearly a sum of unaries."""
+    model = tm.Model([2, 2])
+    model.add_factors([[0, 1]], [[0.0, -1e11], [0.004, -1e11]])
+    graph = model.graph()
+    for labels in np.ndindex(2, 2):
+        canonical = graph.user_energy(energy(graph, np.array(labels)))
+        assert canonical == pytest.approx(model.energy(labels), rel=1e-15)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.3, -1000.1])
+@pytest.mark.parametrize("kind, power", [(Kind.LINEAR, 1), (Kind.QUADRATIC, 2)])
+def test_differences_with_the_rounding_of_a_constant_are_recognised(constant, kind, power):
+    labels = np.arange(60)
+    gap = np.abs(labels[:, None] - labels).astype(float) ** power
+    model = tm.Model([60, 60])
+    model.add_factors([[0, 1]], constant + 0.1 * np.minimum(gap, 37.0))
+    assert model.graph().arrays.kind.tolist() == [kind]
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (2, 5), (4, 4), (3, 5), (2, 2, 2), (3, 2, 4)])
 @pytest.mark.parametrize("seed", range(4))
 def test_plain_tables_are_told_as_the_array_operations_tell_them(shape, seed, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tightmap.bench.claims import claims_table, paper_page, verdicts
+from tightmap.bench.claims import claims_table, paper_page, time_limits, verdicts
 from tightmap.bench.tables import Entry, Group
 
 
@@ -46,3 +46,10 @@ def test_the_page_has_every_part():
     text = paper_page([group("stereo", {"auto": 1.0, "trws": 2.0})], "TABLES", "CONDITIONS")
     assert "TABLES" in text and "CONDITIONS" in text and claims_table([]).count("not measured") > 10
     assert "| stereo | tsukuba, venus, teddy |" in text
+
+
+def test_time_limits_are_told_by_family_where_they_differ():
+    runs = [{"family": f, "time_limit": t} for f, t in (("stereo", 60.0), ("matching", 20.0), ("stereo", 60.0))]
+    assert time_limits(runs) == "at most 20 s each (matching), 60 s each (stereo)"
+    assert time_limits(runs[:1]) == "at most 60 s each"
+    assert time_limits([]) == "no time limit"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -88,6 +89,42 @@ def test_proofs_in_every_unit(scale, constant):
         proven = tm.solve(model, "sdp")
         assert plain.lower_bound <= best and proven.lower_bound <= best
         assert proven.status is tm.Status.OPTIMAL and proven.energy == pytest.approx(best, rel=1e-12)
+
+
+def test_one_huge_cost_does_not_keep_the_search_from_its_end():
+    """Beside a cost of 2, the others are 1e-234 in the unit of the canonical form, and their squares vanish."""
+    model = complete(14, 1, "real", linear=True, scale=1e-322)
+    model.add_unaries([[2.0, 2.0]], nodes=[3])
+    result = tm.solve(model, "sdp", time_limit=60)
+    assert result.status is tm.Status.OPTIMAL
+    assert result.energy == pytest.approx(2.0)
+
+
+def without_warnings(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return tm.solve(model, "sdp", max_iterations=3000)
+
+
+def test_a_cost_beside_couplings_that_hardly_exist():
+    model = tm.Model([2] * 4)
+    model.add_unaries([[-2.0, 0.0]], nodes=[1])
+    model.add_factors([[0, 2]], [[-1e-322, -1e-322], [-1e-322, 0.0]])
+    model.add_potts([[2, 3]], 1e-322)
+    result = without_warnings(model)
+    assert result.status is tm.Status.OPTIMAL and result.energy == -2.0
+
+
+def test_a_search_without_any_bound_ends():
+    """Couplings of every size: no multipliers prove anything at some nodes, and no bound is no gain."""
+    model = tm.Model.grid(7, 2, 2)
+    edges = [[0, 1], [4, 5], [6, 7], [8, 9], [10, 11], [12, 13], [0, 2], [1, 3], [2, 4], [3, 5], [4, 6], [5, 7]]
+    edges += [[6, 8], [8, 10], [9, 11], [10, 12], [11, 13]]
+    powers = [-56, 112, 267, 221, -273, -51, -123, -279, -171, -171, 126, 205, 32, -16, 85, -24, -182]
+    model.add_potts(edges, [2.0 * 10.0**power for power in powers])
+    result = without_warnings(model)
+    assert result.status in (tm.Status.CONVERGED, tm.Status.OPTIMAL)
+    assert result.energy == 0.0 >= result.lower_bound
 
 
 @pytest.mark.parametrize("n", range(3, 13))

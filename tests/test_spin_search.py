@@ -17,9 +17,8 @@ from problems import grid_model, random_model
 from tightmap.energy.energies import energy
 from tightmap.moves.context import Context
 from tightmap.moves.spin_flips import cool, flip, flip_changes, flip_walk
-from tightmap.moves.spins import spins_of
+from tightmap.moves.spins import row_norms, spins_of
 from tightmap.runtime.compiled import INTERPRETED
-from tightmap.solvers.search import spin_pool
 from tightmap.solvers.search.spin_pool import POPULATION, SpinPool, suits
 
 
@@ -150,4 +149,4 @@ def test_norms_of_rows_round_as_plain_ones_do():
     rng = np.random.default_rng(0)
     row, values = np.sort(rng.integers(0, 6, size=40)), rng.normal(size=40) * 1000
     plain = np.sqrt(np.bincount(row, values**2, 7))
-    assert (spin_pool._norms(row, values, 7) == plain).all()
+    assert (row_norms(values, row, 7) == plain).all()

@@ -78,6 +78,10 @@ def _small_models() -> Iterator[Model]:
     model.add_factors([[i, i + 1, i + 2] for i in range(10)], rng.random((10, 3, 3, 3)))
     model.add_pn_potts([[0, 1, 2, 3], [4, 5, 6, 7]], [0.5, 0.5])
     yield model
+    model = Model([9] * 9)  # labels that are only names
+    pairs = [[i, j] for i in range(9) for j in range(i)]
+    model.add_potts(pairs, rng.normal(size=len(pairs)))
+    yield model
 
 
 def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs: bool | None = None) -> float:

@@ -51,6 +51,7 @@ METHODS: dict[str, str] = {
     "fusion": "tightmap.solvers.cuts.fusion:Fusion",
     "sdp": "tightmap.solvers.sdp.solver:SDP",
     "exact": "tightmap.solvers.exact.solver:Exact",
+    "multicut": "tightmap.solvers.multicut.solver:Multicut",
     "combilp": "tightmap.solvers.combilp.solver:CombiLP",
 }
 

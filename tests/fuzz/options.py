@@ -117,6 +117,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "fusion": {"reduction": ("fix", "hocr"), "shifts": (True, False), "random": (0, 1, 3), "settle": (False, True)},
     "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 24, 0, 16), "cores": (True, False)},
     "combilp": {"patience": (4, 0, 1)},
+    "multicut": {"shakes": (100_000, 0, 50), "nodes": (1000, 0, 3)},
     "milp": {},
     "cpsat": {"encoding": ("clauses", "tables")},
     "toulbar2": {"vac": (0, 1, 3)},

@@ -114,10 +114,15 @@ class Oracle:
         return (len(self.terms) + 4) * (UNIT * magnitude + SUBNORMAL)
 
     def descent(self) -> float:
-        """The highest energy at which coordinate descent can end, wherever it begins and whatever its order is."""
+        """The highest energy at which coordinate descent can end, wherever it begins and whatever its order is.
+
+        Descent adds costs up in a unit in which they are ordinary numbers; in the user's, a product of a weight and a
+        cost below 1e-308 is rounded to whole multiples of the smallest number, so that what is a minimum there need
+        not be one here.
+        """
         stuck = np.ones(self.energies.shape, dtype=bool)
         for axis in range(self.energies.ndim):
-            stuck &= self.energies <= self.energies.min(axis=axis, keepdims=True)
+            stuck &= self.energies <= self.energies.min(axis=axis, keepdims=True) + self.lost(0.0)
         return float(self.energies[stuck].max())
 
 

@@ -194,14 +194,26 @@ of the third are of the same kind, from other data, because the originals are no
 """
 
 
+def time_limits(rows: list[Row]) -> str:
+    """How long runs were allowed to take: in one phrase, or by family where that differs."""
+    families: dict[float, list[str]] = {}
+    for row in rows:
+        if row.get("time_limit") is not None:
+            members = families.setdefault(float(row["time_limit"]), [])
+            if row["family"] not in members:
+                members.append(str(row["family"]))
+    if len(families) <= 1:
+        return "".join(f"at most {limit:g} s each" for limit in families) or "no time limit"
+    return "at most " + ", ".join(f"{limit:g} s each ({', '.join(families[limit])})" for limit in sorted(families))
+
+
 def write_paper_page(rows: list[Row], path: Path) -> None:
     from tightmap.bench.formats import markdown
 
     groups = collect(rows)
-    limits = sorted({float(r["time_limit"]) for r in rows if r.get("time_limit") is not None})
     machines = sorted({str(r["machine"]) for r in rows if r.get("machine")})
     threads = sorted({int(r["threads"]) for r in rows if r.get("threads")})
-    conditions = f"{len(rows)} runs, at most {', '.join(f'{v:g}' for v in limits)} s each"
+    conditions = f"{len(rows)} runs, {time_limits(rows)}"
     conditions += f", {' or '.join(map(str, threads))} thread{'s' * (threads != [1])}" if threads else ""
     conditions += f"; {'; '.join(machines)}."
     path.write_text(paper_page(groups, markdown(groups), conditions), encoding="utf-8")

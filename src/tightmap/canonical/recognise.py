@@ -21,7 +21,9 @@ from tightmap.factors.piece import Piece, simple_piece, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 from tightmap.runtime.compiled import lean
 
-ROUNDING = 1e-13  # relative deviation up to which a table counts as the structure it looks like
+# Part of its largest cost by which a table may differ from the structure it looks like: what a few roundings make of
+# it.  What is more than that may be meant (0.004 beside 1e11).
+ROUNDING = 1e-15
 RATIO = 2.0**100  # proportional tables share one up to this factor
 GENERAL, SEPARABLE, CONSTANT = 1, 2, 3  # forms of tables; 0: not clear
 CHUNK = 4_000_000  # table entries looked at in one go
@@ -322,7 +324,8 @@ def _difference(
         model = base[:, None, None] + step[:, None, None] * np.minimum(gap, top[:, None, None])
         slope[where], limit[where] = step, top
         away[where] = np.abs(model - tables).reshape(len(where), -1).max(axis=1)
-        found[where] = away[where] <= ROUNDING * size[where]
+        # the step is known up to the rounding of the constant that was added to it, and is multiplied
+        found[where] = away[where] <= ROUNDING * (size[where] + np.abs(base) * top)
     return found, slope, limit, away
 
 

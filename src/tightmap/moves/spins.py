@@ -26,11 +26,12 @@ from scipy.sparse import coo_array, csr_array
 
 from tightmap.energy.certificate import UNIT
 from tightmap.factors.kernels import value
-from tightmap.graph.graph import Graph, Kind
+from tightmap.graph.graph import FloatArray, Graph, Kind
 from tightmap.moves.context import Labels
 from tightmap.runtime.compiled import lean
 
 DENSE, POTTS = int(Kind.DENSE), int(Kind.POTTS)
+LARGEST = 400  # the largest entry of A is below 2^400
 
 
 @lean
@@ -106,6 +107,18 @@ class Spins:
         return self.constant + math.ldexp(form, self.power)
 
 
+def row_norms(values: FloatArray, rows: npt.NDArray[np.integer], count: int) -> FloatArray:
+    """Euclidean norms of the rows of a sparse matrix, each row counted in its own power of two.
+
+    That rounds nothing, and squares neither overflow nor vanish where a few costs are huge beside the others.
+    """
+    largest = np.zeros(count)
+    np.maximum.at(largest, rows, np.abs(values))
+    power = np.frexp(largest)[1]
+    squares = np.ldexp(values, -power[rows]) ** 2
+    return np.ldexp(np.sqrt(np.bincount(rows, squares, count)), power)
+
+
 def spins_of(graph: Graph) -> Spins:
     """The quadratic form of a binary pairwise graph."""
     g = graph.arrays
@@ -129,8 +142,10 @@ def spins_of(graph: Graph) -> Spins:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     rows = np.repeat(np.arange(count), np.diff(matrix.indptr))
-    norms = np.sqrt(np.bincount(rows, matrix.data**2, count))
+    norms = row_norms(matrix.data, rows, count)
     norms = norms[norms > 0.0]
     power = math.frexp(float(np.median(norms)))[1] if len(norms) else 0
+    # squares of the largest entry stay finite; what vanishes beside it is far below its rounding, which ``error`` has
+    power = max(power, math.frexp(float(np.abs(matrix.data).max(initial=0.0)))[1] - LARGEST)
     matrix.data = np.ldexp(matrix.data, -power)
     return Spins(matrix, constant, power, error, n)

@@ -17,6 +17,7 @@ class Capabilities:
     largest_order  most variables in a factor, None for any number
     binary         variables have two labels
     small_tables   factors are expanded to tables, so these must not be large (the method's own check says how large)
+    names_only     labels are only names: costs depend on which labels are equal, and on nothing else
     metric         any tables are taken, but only metrics (label differences with non-negative weights) at full strength
     hard_costs     +inf is treated as what it is; otherwise the search sees large finite costs instead
     bounds         certified lower bounds
@@ -27,6 +28,7 @@ class Capabilities:
     largest_order: int | None = None
     binary: bool = False
     small_tables: bool = False
+    names_only: bool = False
     metric: bool = False
     hard_costs: bool = True
     bounds: bool = False
@@ -44,6 +46,8 @@ class Capabilities:
             parts.append(f"factors of at most {self.largest_order} variables")
         if self.small_tables:
             parts.append("small tables")
+        if self.names_only:
+            parts.append("labels that are only names")
         if self.metric:
             parts.append("best with metrics")
         return ", ".join(parts) or "any model"

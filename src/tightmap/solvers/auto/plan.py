@@ -1,6 +1,7 @@
 """Which methods ``auto`` runs on a model, in which order and why: by the structure of the model alone.
 
 small induced width                  exact       by eliminating variables, at once
+labels that are only names           multicut    partitions; nothing else where there are labels enough
 binary variables, pairwise           qpbo        exact when the model is submodular
 the same, dense                      sdp         the semidefinite bound, and branch and bound with it
 pairwise                             trws        the bound, and often the proof; exact on forests
@@ -29,6 +30,7 @@ from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.auto.triangles import met_triangles
 from tightmap.solvers.exact.network import narrow, table_entries
+from tightmap.solvers.multicut.problem import enough_labels, suits
 
 # How large a model may be for a method to take part; "labels" are those of all variables together.
 TIGHTEN = 20_000  # labels, for mplp-c, which adds clusters to tighten the bound
@@ -57,7 +59,16 @@ STIFF = 0.5  # part of the entries of hard tables that are forbidden, from which
 # Seconds per million labels until a method has made its first step there, roughly: what would not fit is left out.
 # Cuts need the list of edges, which a large image does not have yet.
 ONE_CUT = "one cut"  # of a model of two labels that is nothing else
-STARTS = {"trws": 0.03, ONE_CUT: 0.15, "expansion": 0.4, "admm": 0.4, "srmp": 0.5, "fusion": 0.5, "qpbo": 0.6}
+STARTS = {
+    "multicut": 0.02,
+    "trws": 0.03,
+    ONE_CUT: 0.15,
+    "expansion": 0.4,
+    "admm": 0.4,
+    "srmp": 0.5,
+    "fusion": 0.5,
+    "qpbo": 0.6,
+}
 DENSE = 4  # a graph with more factors per variable than this is dense
 # Iterations of the first turns of exact and mplp-c without a time limit, about the same time on matching0, which exact
 # alone proves after 6.4 s and mplp-c after 0.6; every later turn is twice as long.
@@ -108,8 +119,14 @@ def plan(graph: Graph) -> list[Phase]:
     dense = graph.m > DENSE * graph.n
     labels = len(graph.unary)
     differences = graph.differences
+    parts: list[Phase] = []
+    if graph.max_labels > 2 and not differences and suits(graph):
+        endless = {"shakes": ENDLESS, "nodes": ENDLESS}
+        parts.append(Phase("multicut", "labels are only names: partitions", 12.0, endless=endless, early=True))
+        if enough_labels(graph.n, graph.max_labels, graph.m):
+            return parts
     cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
-    phases: list[Phase] = []
+    phases = parts
     if pairwise and graph.max_labels == 2:
         phases.append(Phase("qpbo", "binary variables", 2.0, {"improve": 0}))
     spins = pairwise and graph.max_labels == 2 and dense and graph.n <= SPINS
@@ -173,7 +190,8 @@ def plan(graph: Graph) -> list[Phase]:
     if labels <= TABU or flips:
         weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"
         if flips:  # in 30 s on G14 it reached a cut of 3064, annealing one of 3063
-            weight, why = 2.0, "a population of spins"
+            # where there is no semidefinite bound it is the main search: fields of decision trees, 4800 pixels
+            weight, why = 2.0 if spins else 6.0, "a population of spins"
         search.append(Phase("tabu", why, weight, endless={"rounds": ENDLESS}, early=flips))
     phases += reversed(search) if dense else search
     if not pairwise and labels <= ANNEAL:

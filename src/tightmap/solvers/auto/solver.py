@@ -361,9 +361,10 @@ class Auto(Solver):
         self._raise(state, runner, final.bound)
         state.states[runner.phase.method] = final.state
         runner.solver = runner.inner = None
+        runner.done = not (runner.phase.search and np.isfinite(state.limit))
+        runner.share.ended = runner.done and not runner.phase.again
         self._judge(state, runner)
         runner.rounds += 1
-        runner.done = not (runner.phase.search and np.isfinite(state.limit))
 
     def finish(self, state: State) -> Final:
         for runner in state.runners:

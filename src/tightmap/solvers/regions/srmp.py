@@ -12,8 +12,12 @@ out over those that a later visit reads:
     bracket = theta_B + sum_A m_{A->B} - sum_C m_{B->C}
     m_{A->B} <- m_{A->B} - bracket / w_B,     w_B by how many regions are earlier and later (regions.py)
 
-The bound never falls.  With ``edges="minimal"`` it is that of the local polytope at best; with ``"full"`` factors
-exchange messages with the factors inside them, which is tighter; ``clusters`` adds zero factors for more of the same.
+The bound never falls, and where it comes to rest depends on where it began.  Factors of higher order therefore get a
+second beginning: one iteration of MPLP, which shares every variable's costs out evenly among all factors around it,
+then the same passes; the better of the two ends is kept.
+
+With ``edges="minimal"`` the bound is that of the local polytope at best; with ``"full"`` factors exchange messages with
+the factors inside them, which is tighter; ``clusters`` adds zero factors for more of the same.
 On pairwise models without clusters the method is TRW-S.
 """
 
@@ -109,13 +113,29 @@ class SRMP(RegionSolver):
             raise ModelError("clusters='squares' needs a grid: build the model with Model.grid, or use 'cycles'")
         return SrmpRun(build_regions(graph, self.edges, (), node_order(graph, self.order), context), context)
 
+    def _begin_again(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
+        """The second beginning, to its end; the messages of the better end stay."""
+        before, reached = run.neg, run.low
+        run.neg = np.zeros_like(before)
+        other = MplpRun(run.regions, run.context)
+        other.neg = run.neg
+        yield from other.iteration(False, False)
+        yield from iterate(run, pace)
+        if run.low < reached:
+            run.neg, run.low = before, reached
+        yield Progress(run.rounding, run.certificate(), done=True)
+
     def work(self, run: Run, pace: Pace) -> Iterator[Progress | None]:
         """First without clusters, which is fast and takes the bound most of the way, then with them."""
         if self.clusters in ("triplets", "cycles", "singletons"):
             yield from tighten(run, pace, self.clusters, first=1000, inner=20, wanted=0)
             return
         if self.clusters == "none":
-            yield from iterate(run, pace, last=True)
+            if run.regions.graph.order > 2:
+                yield from iterate(run, pace)
+                yield from self._begin_again(run, pace)
+            else:
+                yield from iterate(run, pace, last=True)
             return
         # pairs are added after ten iterations: factors of three variables cost no more when they send messages to pairs
         iterations = 10 if self.clusters == "pairs" else None

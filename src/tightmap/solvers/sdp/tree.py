@@ -93,7 +93,7 @@ class Tree:
             self._close(node)
             self.current = None
         elif not split:
-            if work.rounds >= ROOT_ROUNDS and (gain < STALLED * abs(node.bound) or joined == 0):
+            if work.rounds >= ROOT_ROUNDS and (not gain >= STALLED * abs(node.bound) or joined == 0):
                 self._close(node)
                 self.current = None
         elif self._hopeless(work.rounds, gain, lacking):
@@ -103,7 +103,10 @@ class Tree:
         return None
 
     def _hopeless(self, rounds: int, gain: float, lacking: float) -> bool:
-        """More rounds at this node are not worth their time: it has to be split."""
+        """More rounds at this node are not worth their time: it has to be split.
+
+        Without any bound, before and after, the gain is NaN: that is no gain.
+        """
         if self.nodes == 1:
-            return rounds >= ROOT_ROUNDS and gain < ROOT_GAIN * lacking
-        return rounds >= 2 and PROMISE * gain < lacking
+            return rounds >= ROOT_ROUNDS and not gain >= ROOT_GAIN * lacking
+        return rounds >= 2 and not PROMISE * gain >= lacking

@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.energy.energies import energy
-from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.spin_flips import cool, flip_changes, flip_walk
-from tightmap.moves.spins import spins_of
+from tightmap.moves.spins import row_norms, spins_of
 from tightmap.runtime.pace import SLICE, time_left
 from tightmap.runtime.random_numbers import start_state
 
@@ -41,18 +41,6 @@ def suits(graph: Graph) -> bool:
     return graph.max_labels == 2 and graph.order == 2 and graph.n <= LARGE[0] and graph.m <= LARGE[1]
 
 
-def _norms(row: IntArray, values: FloatArray, count: int) -> FloatArray:
-    """Euclidean norms of the rows of a sparse matrix, each row counted in its own power of two.
-
-    That rounds nothing, and squares neither overflow nor vanish where a few costs are huge beside the others.
-    """
-    largest = np.zeros(count)
-    np.maximum.at(largest, row, np.abs(values))
-    power = np.frexp(largest)[1]
-    squares = np.ldexp(values, -power[row]) ** 2
-    return np.ldexp(np.sqrt(np.bincount(row, squares, count)), power)
-
-
 class SpinPool:
     """A run of it: the population, and the child that is being made."""
 
@@ -63,7 +51,7 @@ class SpinPool:
         self.rows = (a.indptr, a.indices, a.data)
         count, n = self.spins.count, self.spins.n
         self.tenure = tenure
-        norms = _norms(np.repeat(np.arange(count), np.diff(a.indptr)), a.data, count)
+        norms = row_norms(a.data, np.repeat(np.arange(count), np.diff(a.indptr)), count)
         self.unit = 2.0 * float(np.median(norms[norms > 0.0])) if len(a.data) else 1.0  # what a random flip changes
         self.rng = np.random.default_rng((context.seed, 3))
         self.random = start_state(context.seed)
