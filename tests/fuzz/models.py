@@ -301,6 +301,24 @@ def _wide_pair(rng: Rng) -> Recipe:
     return Recipe(cards, _unaries(rng, cards) + _pairs(rng, cards, edges))
 
 
+def _names(rng: Rng) -> Recipe:
+    """Labels that are only names: pairs of both signs and patterns of three variables, no unaries."""
+    n = int(rng.integers(2, 7))
+    most = max(s for s in range(2, 8) if s**n <= STATES)
+    cards = [int(rng.integers(2, most + 1))] * n
+    edges = [[i, j] for i in range(n) for j in range(i + 1, n) if rng.random() < 0.7]
+    calls: list[Call] = [("add_potts", {"edges": edges, "weights": rng.normal(size=len(edges)).tolist()})]
+    for _ in range(int(rng.integers(0, 4)) if n >= 3 else 0):
+        scope = rng.permutation(n)[:3].tolist()
+        if rng.random() < 0.7:
+            values = rng.normal(size=bell(3)).tolist()
+            calls.append(("add_label_patterns", {"scopes": [scope], "values": values, "weights": [1.0]}))
+        else:
+            costs = {"label_costs": [0.0] * cards[0], "disagreement": 1.0}
+            calls.append(("add_pn_potts", {"scopes": [scope], "weights": [1.0], **costs}))
+    return Recipe(cards, calls)
+
+
 SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "any": (3.0, _any),
     "tree": (1.0, _tree),
@@ -313,6 +331,7 @@ SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "high": (0.8, _high),
     "crowded": (1.5, _crowded),
     "wide pair": (0.3, _wide_pair),
+    "names": (1.0, _names),
 }
 
 

@@ -229,7 +229,7 @@ class Relaxation:
         self.idle = np.where(self.multiplier > 0.0, 0, self.idle + 1)
         stay = self.idle < KEEP
         stay[: self._fixed_rows] = True
-        if stay.mean() > 0.8:
+        if len(stay) == 0 or stay.mean() > 0.8:
             return
         length = np.diff(self.start)
         for k in np.flatnonzero(~stay):
