@@ -353,6 +353,8 @@ class Auto(Solver):
         """The end of a turn."""
         bound = state.incumbent.bound
         state.scheduler.end(runner.share, state.elapsed, state.best_energy, bound, pending)
+        if not state.sought:  # only the moment before all others ends that early
+            state.scheduler.forget(runner.share)
         runner.seen = state.best_energy
         state.turn = None
 
