@@ -2,14 +2,19 @@
 
     python benchmarks/growth.py [--large] [--sizes 10000 100000] [--stages trws] [--labels 5] [--threads 1]
                                 [--keep rows.jsonl] [--plot growth.svg]
+    python benchmarks/growth.py --auto 10 --sizes 1000000 10000000 --labels 16 --threads 2
 
 Every figure is from a process of its own.  ``model`` builds the grid, ``graph`` is its canonical form; of a method,
 ``iteration`` is the difference of two runs, one three times as long, divided by the iterations that it has more, and
 ``start`` what the shorter one takes beside its iterations (of expansion, a whole run of one sweep).  Everything is done
 once before it is timed, since memory that a process has not had before comes slowly from some systems, and then the
-best of two counts.  Bytes are what the process grew by at its largest, model included, beyond 8 bytes per unary cost.
+best of two counts.  Bytes per node are what the process grew by at its largest, model included, beyond 8 bytes per
+unary cost; bytes per node and label are all it grew by, those included.
 An exponent e is fitted to seconds = c n^e from 3 10^5 nodes on: smaller images have a list of their edges, and what
 does not depend on the model counts there as well.
+
+``--auto`` gives ``auto`` so many seconds, each size in a process of its own that has read its kernels before: random
+unaries, Potts of weight 0.5 with 5 labels, else truncated linear of limit 4 and weight 0.1; how good is it by then?
 
 With ``--keep`` rows are added to a file, and table, exponents and plot are of all rows of it: large sizes can be
 measured stage by stage.
@@ -98,7 +103,43 @@ def measure(stage: str, nodes: int, labels: int, threads: int) -> dict[str, floa
             out["iteration"] = max(min(run(model, 3 * count) for _ in range(2)) - out["start"], 1e-9) / (2 * count)
             out["start"] -= count * out["iteration"]
     out["bytes"] = (memory("VmHWM") - before) / n - 8.0 * labels
+    out["labels"] = float(labels)
     return out
+
+
+def within(seconds: float, nodes: int, labels: int, threads: int) -> dict[str, float]:
+    """In this process: what ``auto`` has found on a random grid after so many seconds."""
+    import tightmap as tm
+
+    def noise(side: int) -> Any:
+        unary = np.random.default_rng(0).random((side * side, labels), dtype=np.float32)
+        model = tm.Model.grid(side, side, labels)
+        model.add_unaries(unary)
+        if labels == 5:
+            model.add_potts(model.edges(), 0.5)
+        else:
+            model.add_truncated_linear(model.edges(), 0.1, 4)
+        return model
+
+    tm.solve(noise(600), "auto", time_limit=1.5, threads=threads)  # kernels are read; as large images, no list of edges
+    model = noise(math.isqrt(nodes))
+    labelled: list[float] = []
+
+    def note(progress: Any) -> None:
+        if not labelled and math.isfinite(progress.energy):
+            labelled.append(time.perf_counter() - begin)
+
+    begin = time.perf_counter()
+    result = tm.solve(model, "auto", time_limit=seconds, threads=threads, callback=note, keep_state=False)
+    return {
+        "nodes": float(math.isqrt(nodes) ** 2),
+        "end": time.perf_counter() - begin,
+        "first": labelled[0],
+        "iterations": float(result.iterations),
+        "energy": result.energy,
+        "bound": result.lower_bound,
+        "peak": memory("VmHWM") / 2**20,
+    }
 
 
 def exponent(rows: list[dict[str, float]], column: str) -> float:
@@ -135,14 +176,32 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", default=STAGES, choices=STAGES)
     parser.add_argument("--labels", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--auto", type=float, help="seconds: what auto has found by then, nothing else")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.child == "auto":
+        print(json.dumps(within(options.auto, options.sizes[0], options.labels, options.threads)))
+        return
     if options.child:
         print(json.dumps(measure(options.child, options.sizes[0], options.labels, options.threads)))
         return
     sizes = options.sizes or [*SIZES, *(LARGE if options.large else ())]
+    common = ["--labels", str(options.labels), "--threads", str(options.threads)]
+    if options.auto:
+        print("| nodes | labels | first labelling, s | iterations | energy | bound | gap, % | end, s | peak, MiB |")
+        print("|---|---|---|---|---|---|---|---|---|")
+        for nodes in sizes:
+            command = [sys.executable, __file__, "--child", "auto", "--auto", str(options.auto), "--sizes", str(nodes)]
+            row = json.loads(subprocess.run(command + common, stdout=subprocess.PIPE, check=True).stdout)
+            gap = 100.0 * (row["energy"] - row["bound"]) / abs(row["energy"])
+            print(
+                f"| {row['nodes']:.0f} | {options.labels} | {row['first']:.2f} | {row['iterations']:.0f} "
+                f"| {row['energy']:.0f} | {row['bound']:.0f} | {gap:.2f} | {row['end']:.1f} | {row['peak']:.0f} |",
+                flush=True,
+            )
+        return
     found: dict[str, list[dict[str, float]]] = {}
     if options.keep and options.keep.exists():
         for line in options.keep.read_text().splitlines():
@@ -151,8 +210,7 @@ def main() -> None:
     for stage in options.stages:
         for nodes in sizes:
             command = [sys.executable, __file__, "--child", stage, "--sizes", str(nodes)]
-            command += ["--labels", str(options.labels), "--threads", str(options.threads)]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command + common, capture_output=True, text=True)
             if done.returncode != 0:
                 print(done.stderr[-500:], file=sys.stderr)
                 continue
@@ -161,15 +219,19 @@ def main() -> None:
             if options.keep:
                 with options.keep.open("a") as file:
                     file.write(json.dumps({"stage": stage} | row) + "\n")
-    print("| | nodes | start, ns per node | iteration, ns per node | bytes per node beyond the unaries |")
-    print("|---|---|---|---|---|")
+    columns = "start, ns per node | iteration, ns per node | bytes per node beyond the unaries | per node and label"
+    print(f"| | nodes | {columns} |")
+    print("|---|---|---|---|---|---|")
     for stage in (stage for stage in STAGES if stage in found):
         found[stage].sort(key=lambda row: row["nodes"])
         for row in found[stage]:
             n = row["nodes"]
             each = f"{1e9 * row['iteration'] / n:.1f}" if "iteration" in row else ""
-            size = f"{row['bytes']:.0f}" if n >= VISIBLE else ""
-            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} |")
+            size = whole = ""
+            if n >= VISIBLE:
+                size, count = f"{row['bytes']:.0f}", row.get("labels", 0.0)  # files of before do not tell the labels
+                whole = f"{row['bytes'] / count + 8.0:.1f}" if count else ""
+            print(f"| {stage} | {n:.0f} | {1e9 * row['start'] / n:.0f} | {each} | {size} | {whole} |")
     print()
     for stage, rows in found.items():
         columns = ["start", *(["iteration"] if "iteration" in rows[0] else [])]

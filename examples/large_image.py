@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("large_image"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", type=float, default=300e6, help="bytes of rows that a worker has at a time")
-    parser.add_argument("--tile", type=int, default=256)
+    parser.add_argument("--tile", type=int, default=256, help="rows; higher ones give a better bound")
+    parser.add_argument("--growth", type=float, default=1.02, help="of the penalty: 1.01 takes 250 iterations, not 150")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     image = options.folder / "image.npy"
@@ -68,7 +69,7 @@ def main() -> None:
 
     result = tm.scale.solve_rows(
         partial(unaries, str(image), options.size), 1.0, shape=(options.size, options.size, 2),
-        workers=options.workers, memory=options.memory, tile=options.tile,
+        workers=options.workers, memory=options.memory, tile=options.tile, growth=options.growth,
         checkpoint=options.folder / "checkpoint", labels=options.folder / "labels.npy", progress=progress,
     )  # fmt: skip
     print(f"{options.size} x {options.size} pixels, {result.iterations} iterations, {result.elapsed:.1f} s")

@@ -5,7 +5,7 @@ import pytest
 
 import tightmap as tm
 from tightmap.moves.context import Context
-from tightmap.solvers.auto.plan import forbidden, plan
+from tightmap.solvers.auto.plan import forbidden, free_bits, plan
 from tightmap.solvers.auto.solver import Auto
 from tightmap.solvers.auto.triangles import LABELS, met_triangles
 from tightmap.solvers.base import Init
@@ -220,3 +220,16 @@ def test_a_model_that_is_not_easy_leaves_the_exact_search_after_a_moment():
     assert any(phase.prepare < 0.1 for phase in plan(model.graph()))
     result = tm.solve(model, time_limit=5.0)
     assert "annealing (" in result.note and "exact (" in result.note
+
+
+def test_variables_that_follow_from_another_one_do_not_count_as_free():
+    rng = np.random.default_rng(5)
+    model = tm.Model([8] * 40)
+    for i in range(0, 40, 2):
+        model.add_factors([[i, i + 1]], np.where(np.eye(8)[rng.permutation(8)] > 0, 0.0, np.inf))
+    for i in range(0, 38, 2):
+        model.add_factors([[i, i + 2]], np.where(np.eye(8) > 0, np.inf, rng.random((8, 8))))
+    assert free_bits(model.graph()) == pytest.approx(3.0 * 20)
+    assert free_bits(irregular(60, 4).graph()) == pytest.approx(2.0 * 60)
+    assert [p.closes for p in plan(irregular(60, 4).graph()) if p.method == "exact"] == [True]
+    assert [p.closes for p in plan(irregular(80, 4).graph()) if p.method == "exact"] == [False]

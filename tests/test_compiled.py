@@ -148,6 +148,41 @@ def test_kept_on_disk_until_a_callee_changes(package):
     assert run(package) == "206 0"
 
 
+KERNELS = """
+import numpy as np
+from tightmap.runtime.compiled import compiled
+@compiled
+def squares(n): return np.arange(n) ** 2
+@compiled
+def hashed(text): return hash(text)
+@compiled
+def roots(n): return np.sqrt(np.arange(n))
+"""
+LOADING = """
+import sys
+from package.kernels import hashed, roots, squares
+print(squares(4).sum(), sum(squares.entry.stats.cache_hits.values()), "numba.np.arraymath" in sys.modules, end=" ")
+print(hashed("what is hashed") == hash("what is hashed"), sum(hashed.entry.stats.cache_hits.values()), end=" ")
+if sys.argv[1] == "all":
+    print(roots(5)[4])
+"""
+
+
+def test_what_is_found_on_disk_needs_no_compiler(tmp_path):
+    """All that Numba can translate, and SciPy, are imported only where something is compiled: that is 45 MiB."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "kernels.py").write_text(KERNELS)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    found = []
+    for what in ("some", "some", "all"):  # the last one compiles a kernel after it has loaded others
+        command = [sys.executable, "-B", "-c", LOADING, what]
+        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.strip())
+    assert found == ["14 0 True True 0", "14 1 False True 1", "14 1 False True 1 2.0"]
+
+
 def test_other_content_of_the_same_size_and_time_compiles_again(package):
     file = package / "callee.py"
     before = file.stat()

@@ -199,7 +199,7 @@ def test_costs_that_are_added_later_change_nothing() -> None:
 def test_a_descent_without_time_ends_where_it_is() -> None:
     lattice, _ = both(image("linear", (60, 70), 4, 8, True, 3))
     labels = np.zeros(lattice.n, dtype=np.int64)
-    descend_within(lattice, labels, -1.0)
+    descend_within(lattice, labels, np.ones(lattice.n, np.uint8), -1.0)
     assert (labels == 0).any()
 
 
@@ -415,7 +415,8 @@ def test_regions_and_descents_do_not_depend_on_threads_nor_on_the_sizes_of_piece
         assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
         labels = start.copy()
         with parallel.using(3):
-            descend_within(lattice, labels, -1.0)  # all threads leave, whoever notices first that time is up
+            # all threads leave, whoever notices first that time is up
+            descend_within(lattice, labels, np.ones(lattice.n, np.uint8), -1.0)
         merge_regions(lattice, labels, Context(deadline=clock.now() - 1.0))
         assert energy(lattice, labels) <= energy(lattice, start)
 

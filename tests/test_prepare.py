@@ -14,6 +14,9 @@ from tightmap.canonical import skeleton
 from tightmap.canonical.build import build_graph
 from tightmap.canonical.skeleton import Skeleton
 from tightmap.graph.graph import STRUCTURE
+from tightmap.moves import polish
+from tightmap.moves.coordinate_descent import local_minimum
+from tightmap.moves.polish import first_descent
 
 STRUCTURED = ("potts", "linear", "quadratic", "pn", "second")
 
@@ -115,6 +118,50 @@ def test_results_are_those_of_fresh_calls(method, shape):
         assert warm == tm.solve(fresh, method, init=last, **options)
         assert warm.energy == fresh.energy(warm.labels) == plan.model.energy(warm.labels)
         last = warm
+
+
+@pytest.mark.parametrize("what", ["costs", "labels", "both"])
+def test_the_first_descent_of_a_plan_ends_where_any_other_does(what):
+    """It visits only what differs from the end of the one before: other costs, other labels, and their neighbours."""
+    moved = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        model = grid_model(rng, 9, 10, 3, integral=False)
+        plan, last = Skeleton(model), None
+        for _ in range(4):
+            other = copy.copy(model)
+            costs = model.unaries.reshape(-1, 3).copy()
+            if what != "labels":
+                costs[rng.random(len(costs)) < 0.1] = 10.0 * rng.random(3)
+            other.replace_unaries(costs)
+            graph = plan.graph(other)
+            begin = rng.integers(0, 3, graph.n) if last is None or what != "costs" else last
+            labels = begin.copy()
+            assert first_descent(graph, labels, 10.0)
+            assert np.array_equal(labels, local_minimum(graph, begin))
+            moved += int((labels != begin).sum())
+            model, last = other, labels
+    assert moved
+
+
+def test_the_first_descent_of_a_plan_visits_what_changed(monkeypatch):
+    """The first run visits all variables, the next one those whose costs are other ones."""
+    visited = []
+    plain = polish.descend_within
+
+    def descend_within(graph, labels, dirty, seconds):
+        visited.append(int(dirty.sum()))
+        return plain(graph, labels, dirty, seconds)
+
+    monkeypatch.setattr(polish, "descend_within", descend_within)
+    model = grid_model(np.random.default_rng(0), 9, 10, 3, integral=False)
+    plan = tm.prepare(model, "bcd", max_iterations=1)
+    settled = plan.solve()
+    costs = model.unaries.reshape(-1, 3).copy()
+    costs[[3, 50]] += 20.0  # for all labels alike
+    plan.solve(unaries=costs, init=settled.labels)
+    assert visited[0] == 90
+    assert 2 <= visited[1] < 90
 
 
 def frames_of(rng, model, count, integral):

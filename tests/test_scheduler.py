@@ -75,6 +75,24 @@ def test_the_search_of_a_small_model_has_most_of_the_time_when_nobody_finds_a_be
     assert _seconds_of_the_search(True, floor=-1e9, pace=1e-9) < 0.25 * 12.0  # the energy falls all the time
 
 
+def test_what_a_method_does_before_all_others_is_no_merit():
+    """It lowered the energy at a rate that nobody will see again, and others would wait for half of the time."""
+    scheduler = Scheduler(10.0, [Share("exact", 6.0, bounds=True), Share("lns", 4.0), Share("annealing")])
+    first = scheduler.shares[0]
+    scheduler.begin(first, 100.0, -100.0)
+    scheduler.used(first, 0.2)
+    first.bound = 0.0
+    scheduler.end(first, 0.2, 60.0, 0.0)
+    assert first.weight > 0.8
+    scheduler.forget(first)
+    assert [share.weight for share in scheduler.shares] == [share.plan for share in scheduler.shares]
+    lns = scheduler.shares[1]
+    scheduler.begin(lns, 60.0, 0.0)
+    scheduler.used(lns, 0.2)
+    scheduler.end(lns, 0.4, 59.0, 0.0)
+    assert lns.weight > first.weight
+
+
 def test_nobody_is_given_up():
     busy = Script("busy", plan=8.0, floor=0.0, pace=0.01, ceiling=-1.0, climb=0.01)
     others = [Script(f"idle {k}") for k in range(5)]

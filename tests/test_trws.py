@@ -18,11 +18,15 @@ from problems import grid_model, models, tree_model
 from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy, lower_bound
 from tightmap.graph.stencil import find_stencil
+from tightmap.moves.context import Context
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.reference.trws import trws as reference_trws
+from tightmap.runtime import clock
 from tightmap.runtime.sync import Crew
+from tightmap.solvers.base import Init
 from tightmap.solvers.trws.engines import GeneralMessages, GridMessages, grid_stencil
 from tightmap.solvers.trws.general import blocks
+from tightmap.solvers.trws.solver import TRWS
 from tightmap.solvers.trws.strips import DIRECTIONS, gammas, images_of_messages
 
 PAIRWISE = ("dense", "shared", "weighted", "potts", "linear", "quadratic", "pn", "pattern", "sparse")
@@ -393,3 +397,19 @@ def test_ring_is_proven():
     result = tm.solve(model, "trws", time_limit=60)
     assert result.status is tm.Status.OPTIMAL
     assert result.energy == pytest.approx(484.590667, abs=1e-6)
+
+
+def test_dear_bounds_and_labels_wait_under_a_time_limit(monkeypatch):
+    """In models of millions of messages they take at most a quarter of the time; without a limit nothing is timed."""
+    times = [100.0]
+    monkeypatch.setattr(clock, "now", lambda: times[-1])
+    model = grid_model(np.random.default_rng(0), 40, 40, 3)
+    limited, unlimited = (TRWS().start(model.graph(), Init(), Context(deadline=d)) for d in (200.0, None))
+    for state in (limited, unlimited):
+        assert not state.too_soon(), "there is none yet"
+        state.bound, state.looked, state.descent = 0.0, 100.0, 1.0
+        state.engine.seconds |= {"pass": 0.5, "rounding": 0.75, "bound": 0.5}  # 1 + 0.5 + 0.5 seconds more
+    for now, soon in ((101.0, True), (107.9, True), (108.1, False)):
+        times.append(now)
+        assert limited.too_soon() is soon
+        assert not unlimited.too_soon()

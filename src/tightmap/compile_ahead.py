@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,11 @@ from tightmap.runtime.lifeline import die_with_parent
 from tightmap.runtime.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
-VARIANTS: dict[str, list[dict[str, Any]]] = {"trws": [{"precision": "single"}]}  # what large models get by default
+VARIANTS: dict[str, list[dict[str, Any]]] = {  # what large models, and those of many factors, get by default
+    "trws": [{"precision": "single"}],
+    "bcd": [{"incremental": True}],
+}
+PLANNED = ("auto", "trws", "expansion")  # methods that keep more than labels from run to run of a plan
 ONE_CUT = ("auto", "qpbo", "expansion")  # methods that solve models of two labels by one cut
 BOOT = (
     "import json, sys\n"
@@ -59,8 +64,8 @@ def _small_models() -> Iterator[Model]:
         model.add_unaries(np.round(20.0 * costs) if whole else costs)
         model.add_potts(model.edges(), 8.0 if whole else 0.5)
         yield model
-    model = Model.grid(9, 10, 6)
-    model.add_unaries(rng.random((90, 6)))
+    model = Model.grid(14, 16, 6)
+    model.add_unaries(rng.random((224, 6)))
     model.add_potts(model.edges(8), 0.5)
     yield model
     model = Model.grid(9, 10, 6)
@@ -73,6 +78,28 @@ def _small_models() -> Iterator[Model]:
         model.add_unaries(rng.random((12, labels)))
         model.add_factors(pairs, rng.random((len(pairs), labels, labels)))
         yield model
+    # no costs of their own: cuts have nothing to push and ask for a proof, on grids and on other graphs
+    model = Model.grid(4, 5, 3)
+    model.add_potts(model.edges(), 1.0)
+    yield model
+    model = Model([2, 3, 4] * 4)
+    model.add_potts(pairs, 1.0)
+    yield model
+    # frustrated: clusters of three variables raise the bound, and so do triangles of signs; a search has to branch
+    for n, labels in ((12, 2), (6, 3), (9, 9)):
+        pairs = [[i, j] for i in range(n) for j in range(i)]
+        model = Model([labels] * n)
+        model.add_unaries(rng.random((n, labels)))
+        equal = np.inf if labels == 3 else 3.0 * rng.random((len(pairs), 1, 1))
+        model.add_factors(pairs, np.where(np.eye(labels) > 0, equal, rng.random((len(pairs), labels, labels))))
+        yield model
+    for weights in (rng.integers(1, 5, 22), rng.normal(size=22)):
+        model = Model.grid(3, 5, 2)
+        model.add_unaries(
+            np.round(10.0 * rng.random((15, 2))) if weights.dtype.kind == "i" else rng.normal(size=(15, 2))
+        )
+        model.add_truncated_linear(model.edges(), weights, 2.0)
+        yield model
     model = Model([3] * 12)
     model.add_unaries(rng.random((12, 3)))
     model.add_factors([[i, i + 1, i + 2] for i in range(10)], rng.random((10, 3, 3, 3)))
@@ -82,37 +109,69 @@ def _small_models() -> Iterator[Model]:
     pairs = [[i, j] for i in range(9) for j in range(i)]
     model.add_potts(pairs, rng.normal(size=len(pairs)))
     yield model
+    rng = np.random.default_rng(1)  # of three that were tried, one whose clusters take the place of messages
+    model = Model([3] * 6)
+    model.add_unaries(rng.normal(size=(6, 3)))
+    model.add_factors([[0, 1, 2, 3], [2, 3, 4, 5], [0, 2, 4, 5]], 3.0 * rng.normal(size=(3, 3, 3, 3, 3)))
+    model.add_factors([[0, 1, 2], [1, 3, 5], [0, 4, 5]], 3.0 * rng.normal(size=(3, 3, 3, 3)))
+    model.add_factors([[0, 5], [1, 4], [2, 5]], 3.0 * rng.normal(size=(3, 3, 3)))
+    yield model
 
 
 def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs: bool | None = None) -> float:
     """Seconds that went into compiling what ``method`` needs for small models of every shape."""
-    from tightmap.driver import solve
-
     before = clock.compiling_seconds()
     given = dict(options or {})
     for more in ({}, *VARIANTS.get(method, [])):
         for model in small_models(pairs):
-            try:
-                solve(model, method, max_iterations=ITERATIONS, time_limit=2.0, **(given | more))
-            except ModelError:  # not for this method
-                continue
-    _without_edges()
+            _solve(model, method, given | more)
+    if pairs is not False:
+        _without_edges(method, given)
+    if pairs is None:  # else for one model, by a helper that somebody waits for
+        _now_and_then()
+    if pairs is None and method in PLANNED:
+        _frames(method)
     if method in ONE_CUT:
         _one_cut()
     return clock.compiling_seconds() - before
 
 
-def _without_edges() -> None:
+def _solve(model: Model, method: str, options: Mapping[str, Any], limit: float | None = 2.0) -> None:
+    from tightmap.driver import solve
+
+    with suppress(ModelError):  # not for this method
+        solve(model, method, max_iterations=ITERATIONS, time_limit=limit, **options)
+
+
+def _without_edges(method: str, options: Mapping[str, Any]) -> None:
     """What runs on images too large for a list of their edges, on a small one."""
     from tightmap.canonical.build import lattice_graph
-    from tightmap.energy.energies import energy, labelling_size, unary_argmin
-    from tightmap.moves.coordinate_descent import local_minimum
 
-    graph = lattice_graph(next(small_models()), least=0)
-    assert graph is not None
-    labels = local_minimum(graph, unary_argmin(graph))
-    energy(graph, labels)
-    labelling_size(graph, labels)
+    for limit in (None, 2.0):  # with a time limit a large model has a plan of its own
+        model = next(small_models())
+        model._graph = lattice_graph(model, least=0)
+        assert model._graph is not None
+        _solve(model, method, options, limit)
+
+
+def _now_and_then() -> None:
+    """What few runs need: the sizes of costs where a proof hangs on rounding, and patterns of labels."""
+    from tightmap.energy.energies import minima_size
+    from tightmap.factors.pattern_ranks import pattern_ranks
+
+    for kind in (True, False):
+        minima_size(next(small_models(kind)).graph())
+    pattern_ranks(np.zeros((1, 2), dtype=np.int64))
+
+
+def _frames(method: str) -> None:
+    """Runs of a plan, which go on from those before."""
+    from tightmap.plans import prepare
+
+    for model in list(small_models(True))[:4]:
+        plan = prepare(model, method, max_iterations=2)
+        for _ in range(2):
+            plan.solve(unaries=model.unaries.reshape(model.num_variables, -1))
 
 
 def _one_cut() -> None:

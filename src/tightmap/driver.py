@@ -26,7 +26,7 @@ from tightmap.graph.graph import Graph
 from tightmap.model.checks import as_array
 from tightmap.model.model import Model
 from tightmap.moves.context import Context, Incumbent, Labels
-from tightmap.moves.coordinate_descent import descend_within
+from tightmap.moves.polish import first_descent
 from tightmap.registry import canonical_name, make_solver
 from tightmap.result import Result, Status
 from tightmap.runtime import clock, memory, parallel
@@ -256,6 +256,11 @@ def _labels_or_vectors(model: Model, init: Any) -> tuple[Labels | None, list[Any
     return None, rows
 
 
+def _start(graph: Graph, init: Init) -> Labels:
+    """The labels where a run begins."""
+    return init.labels if init.labels is not None else unary_argmin(graph)
+
+
 class _Run:
     """One call of solve()."""
 
@@ -282,10 +287,9 @@ class _Run:
 
     def execute(self, init: Init) -> Result:
         graph, solver, context, incumbent = self.graph, self.solver, self.context, self.incumbent
-        first = init.labels if init.labels is not None else unary_argmin(graph)
-        incumbent.offer(first)
         if graph.m == 0:
             # unaries alone: their minimum is the optimum (or the proof that there is no feasible labelling)
+            incumbent.offer(init.labels)
             incumbent.offer(unary_argmin(graph))
             incumbent.raise_bound(trivial_bound(graph))
             nothing_else = Status.TIME_LIMIT if self.at_once else Status.CONVERGED  # unless that is the proof
@@ -296,20 +300,22 @@ class _Run:
         with parallel.using(context.threads), interrupt_flag() as interrupted:
             # kernels may still be compiled when a limit on everything ends the run: then there is a good answer before
             prompt = context.wall == math.inf and solver.optimal_at_once(graph, context)
-            if not self.at_once and not prompt:
-                self._first_labelling(first)
+            if self.at_once:
+                incumbent.offer(_start(graph, init))
+            elif prompt:
+                incumbent.offer(init.labels)  # which stay, unless there are better ones
+            else:
+                self._first_labelling(init)
             status = self._limit(interrupted)
             if status is None:
                 state = solver.start(graph, init, context)
                 status = self._limit(interrupted)
             if not self.at_once and prompt and status is not None and not incumbent.proven():
-                self._first_labelling(first)
-            if not prompt:
-                del first  # a labelling of a large model is not kept for nothing
+                self._first_labelling(init)
             while status is None:
                 progress = solver.step(state)
                 if prompt and progress.labels is None and incumbent.energy == np.inf:  # the time was too short for it
-                    self._first_labelling(first)
+                    self._first_labelling(init)
                 stop = self._absorb(progress)
                 if incumbent.proven():
                     status = Status.OPTIMAL
@@ -330,14 +336,14 @@ class _Run:
                 self.note, state = final.note, final.state
         return self._result(status, state)
 
-    def _first_labelling(self, start: Labels) -> None:
+    def _first_labelling(self, init: Init) -> None:
         """Coordinate descent from where the run starts: whatever happens next, nothing worse is returned.
 
         It may take a small part of a time limit, and a moment at least: where it does not end by then (millions of
         variables), the methods have better use for the time.
         """
-        labels = np.array(start, dtype=np.int64)
-        if descend_within(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT)):
+        labels = np.array(_start(self.graph, init), dtype=np.int64)
+        if first_descent(self.graph, labels, max(FIRST_PART * self.context.remaining(), FIRST_MOMENT)):
             # of a large image in few bytes; other kernels are compiled for wide labels
             self.incumbent.settled = labels if self.graph.lattice is None else labels.astype(self.graph.label_type)
         self.incumbent.offer(labels)

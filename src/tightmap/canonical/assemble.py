@@ -40,6 +40,9 @@ def assemble(
     variables: IntArray,
     fixed: IntArray,
     grid_shape: tuple[int, int] | None,
+    power: int = 0,
+    typical: float = 1.0,
+    shift: float = 0.0,
 ) -> Graph:
     pieces = in_order(pieces)
     offset = sums.offset
@@ -105,6 +108,9 @@ def assemble(
         soft_range=soft_range,
         unary_hard=unary_hard if unary_hard is not None and unary_hard.any() else None,
         params_hard=params_hard if params_hard is not None and params_hard.any() else None,
+        power=power,
+        typical=typical,
+        shift=shift,
     )
 
 
@@ -116,6 +122,8 @@ def in_order(pieces: list[Piece]) -> list[Piece]:
 
 def _fold_weights_of_hard_tables(piece: Piece) -> Piece:
     """Tables with +inf get their weights multiplied in: M is then the same number in every table."""
+    if not piece.tables.size:
+        return piece
     with_inf = np.asarray(np.isinf(piece.tables).any(axis=1))
     if not with_inf.any() or (piece.weights[with_inf[piece.table]] == 1.0).all():
         return piece

@@ -10,7 +10,7 @@ Costs of unusual size are counted in another unit (``units``), and constants sta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,16 +82,19 @@ def canonical_form(model: Model, unit: Unit, blocks: list[Block] | None = None) 
         blocks = joined(blocks)
     fixed = np.where(model.cardinalities == 1, 0, model.clamped)
     kept = fixed < 0
-    variables = np.flatnonzero(kept)
-    cards = model.cardinalities[variables]
-    new_id = np.full(model.num_variables, -1, dtype=np.int64)
-    new_id[variables] = np.arange(len(variables))
-
-    offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
+    free = bool(kept.all())  # as variables mostly are: then they and their costs keep their places
+    variables = np.arange(len(kept)) if free else np.flatnonzero(kept)
+    cards = np.ascontiguousarray(model.cardinalities) if free else model.cardinalities[variables]
+    if free:
+        new_id, offset = variables, model.offset
+    else:
+        new_id = np.full(model.num_variables, -1, dtype=np.int64)
+        new_id[variables] = np.arange(len(variables))
+        offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
     whole = model.flat_unaries()
     if power:
         whole = np.ldexp(whole, power)
-    if len(variables) == model.num_variables:
+    if free:
         sums = Sums(offset, whole, owned=power != 0)
     else:
         mine = np.repeat(kept, model.cardinalities)
@@ -100,22 +103,22 @@ def canonical_form(model: Model, unit: Unit, blocks: list[Block] | None = None) 
         at_fixed = whole[model.offset[held] + fixed[held]]
         sums.infeasible |= bool(np.isinf(at_fixed).any())
         sums.constant += float(at_fixed[np.isfinite(at_fixed)].sum())
-    infeasible = bool(np.isinf(model.constant))
-    builder = _Builder(model.cardinalities, fixed, new_id, sums)
+    infeasible = math.isinf(model.constant)
+    builder = _Builder(model.cardinalities, fixed, new_id, sums, free)
     pieces: list[Piece] = []
     for block in blocks:
         pieces += builder.pieces(block.scaled(power) if power else block)
-    if infeasible or not np.isfinite(sums.constant):
+    if infeasible or not math.isfinite(sums.constant):
         sums.infeasible, sums.constant = True, 0.0
     pieces = merge_duplicates(pieces, cards, sums)
-    shape = model.grid_shape if len(variables) == model.num_variables else None
+    shape = model.grid_shape if free else None
     if power < 0:  # costs so large that a sum of them may be no number
         _refuse_overflow(pieces, sums, power)
     if power:
         sums.slack += lost_costs(model, blocks, power)
-    graph = assemble(pieces, cards, sums, variables, fixed, shape)
     shift = math.ldexp(sums.constant, -power) + (0.0 if infeasible else model.constant)
-    return Form(replace(graph, power=power, typical=unit.typical, shift=shift), pieces, sums)
+    graph = assemble(pieces, cards, sums, variables, fixed, shape, power, unit.typical, shift)
+    return Form(graph, pieces, sums)
 
 
 def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:
@@ -131,12 +134,12 @@ def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:
 class _Builder:
     """Turns blocks into pieces on canonical variables; what is not a factor any more goes to ``sums``."""
 
-    def __init__(self, cards: IntArray, fixed: IntArray, new_id: IntArray, sums: Sums) -> None:
+    def __init__(self, cards: IntArray, fixed: IntArray, new_id: IntArray, sums: Sums, same_ids: bool) -> None:
         self.cards = cards
         self.fixed = fixed
         self.new_id = new_id
         self.sums = sums
-        self.same_ids = bool((fixed < 0).all())  # canonical variables are the user's
+        self.same_ids = same_ids  # canonical variables are the user's
 
     def allow(self, rounding: float) -> None:
         self.sums.slack += rounding

@@ -126,8 +126,8 @@ def _filled(frame: _Frame, unary: FloatArray, weights: FloatArray | None, typica
         arrays = arrays._replace(weight=weights[frame.factors])
     if frame.hard or np.isinf(unary.max(initial=0.0)):
         cards = arrays.cards.astype(np.int64)
-        whole = assemble(pieces, cards, sums, graph.variables, graph.fixed, graph.grid_shape)
-        return replace(whole, power=graph.power, shift=graph.shift, typical=typical)
+        where = graph.variables, graph.fixed, graph.grid_shape
+        return assemble(pieces, cards, sums, *where, graph.power, typical, graph.shift)
     quantum = common_quantum(unary, pieces, sums)
     made = replace(graph, arrays=arrays, quantum=quantum, typical=typical, **NOTHING_FORBIDDEN)
     kept = KEPT if weights is not None else (*KEPT, STRUCTURE)

@@ -111,12 +111,12 @@ def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray,
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
     begins, counts = model.begins(rows), model.cardinalities[rows]
     if len(counts) and (counts == counts[0]).all():
-        costs = unaries[begins[:, None] + np.arange(counts[0])]
+        every = len(unaries) == len(counts) * counts[0]  # rows of one length, one after the other
+        costs = unaries.reshape(len(counts), -1) if every else unaries[begins[:, None] + np.arange(counts[0])]
         high, low = costs.max(axis=1), costs.min(axis=1)
         top = max(float(high.max()), -float(low.min()))
-        if top < np.inf:  # all costs are finite, as they mostly are
-            with np.errstate(over="ignore"):
-                return high - low, top
+        if top < MOST / 2.0:  # all costs are finite, and so are their differences
+            return high - low, top
     out = [np.zeros(0)]
     largest = 0.0
     for labels in np.unique(counts):

@@ -73,10 +73,11 @@ class Block(ABC):
 
     def sizes(self, rows: slice) -> FloatArray:
         """Roughly the largest finite cost of some factors, to choose a unit by."""
+        weights: FloatArray = np.abs(self.weights[rows])
+        if not self.costs_in:
+            return weights
         with np.errstate(over="ignore", under="ignore"):
-            return np.abs(self.weights[rows]) * max(
-                (_largest(getattr(self, name)) for name in self.costs_in), default=1.0
-            )
+            return weights * max(_largest(getattr(self, name)) for name in self.costs_in)
 
     def scaled(self, power: int) -> Block:
         """The same factors with all costs multiplied by 2^power."""

@@ -256,7 +256,7 @@ class Graph:
 
     def lift(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of all of the user's variables from labels of the canonical ones."""
-        if self.lattice is not None:
+        if self.lattice is not None or len(self.variables) == len(self.fixed):
             return np.array(labels, dtype=np.int64)
         full = self.fixed.copy()
         full[self.variables] = labels
@@ -264,7 +264,7 @@ class Graph:
 
     def restrict(self, labels: npt.NDArray[np.integer]) -> IntArray:
         """Labels of the canonical variables from labels of the user's ones."""
-        if self.lattice is not None:
+        if self.lattice is not None or len(self.variables) == len(self.fixed):
             return np.array(labels, dtype=np.int64).reshape(-1)
         return np.ascontiguousarray(np.asarray(labels, dtype=np.int64)[self.variables])
 

@@ -120,9 +120,8 @@ def check_labels(labels: npt.ArrayLike, cards: IntArray, grid_shape: tuple[int, 
     x = x.reshape(-1) if grid_shape is not None and x.shape == grid_shape else x
     if x.shape != (len(cards),) or x.dtype.kind not in "iu":
         raise ModelError(f"labels: expected {len(cards)} integers, got shape {x.shape}, {x.dtype}")
-    wrong = (x < 0) | (x >= cards)
-    if np.count_nonzero(wrong):
-        i = int(np.argmax(wrong))
+    if x.size and (x.min() < 0 or (x >= cards).any()):
+        i = int(np.argmax((x < 0) | (x >= cards)))
         raise ModelError(f"labels: variable {i} has labels 0..{int(cards[i]) - 1}, got {int(x[i])}")
     return x.astype(np.int64, copy=False)
 
@@ -132,7 +131,7 @@ def check_variables(nodes: npt.ArrayLike, n: int, what: str, ndim: int) -> IntAr
     index = as_array(nodes, what)
     if index.size == 0 and index.ndim == ndim:
         index = index.astype(np.int64)
-    if index.ndim != ndim or not np.issubdtype(index.dtype, np.integer):
+    if index.ndim != ndim or index.dtype.kind not in "iu":
         raise ModelError(f"{what}: expected integers with {ndim} axes, got shape {index.shape}, {index.dtype}")
     if index.size and (index.min() < 0 or index.max() >= n):
         row = int(np.argmax(((index < 0) | (index >= n)).reshape(len(index), -1).any(axis=1)))
@@ -157,13 +156,20 @@ def check_scopes(scopes: npt.ArrayLike, n: int, what: str, arity: int | None = N
     return index
 
 
+def repeated(number: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """One number for so many entries, kept once; read-only, as np.broadcast_to, which takes as long as all checks."""
+    view: npt.NDArray[Any] = np.ndarray(count, number.dtype, number.copy(), strides=(0,))
+    view.flags.writeable = False
+    return view
+
+
 def check_weights(weights: npt.ArrayLike | None, m: int, what: str) -> FloatArray:
     """(m,) finite weights: ones by default, a number is meant for all (and kept once: the array is read-only then)."""
     if weights is None:
         return np.ones(m)
     w = check_costs(weights, f"{what}: weights")
     if w.ndim == 0:
-        w = np.broadcast_to(w.copy(), m)
+        w = repeated(w, m)
     if w.shape != (m,) or not np.isfinite(w).all():
         raise ModelError(f"{what}: weights: expected {m} finite numbers, got a shape of {w.shape}")
     return w
@@ -173,7 +179,7 @@ def check_limits(limit: npt.ArrayLike, m: int, what: str) -> FloatArray:
     """(m,) limits of truncated differences, none negative, +inf for no truncation."""
     array = check_costs(limit, f"{what}: limit")
     if array.ndim == 0:
-        array = np.broadcast_to(array.copy(), m)
+        array = repeated(array, m)
     if array.shape != (m,) or (m and array.min() < 0):
         raise ModelError(f"{what}: limit: expected a number or {m} numbers, none negative, got {array.shape}")
     return array

@@ -41,6 +41,7 @@ from tightmap.model.checks import (
     finite_products,
     listed,
     own_arrays,
+    repeated,
 )
 from tightmap.runtime.memory import require
 
@@ -60,7 +61,7 @@ def _axes_first(step: tuple[int, ...]) -> tuple[int, list[int], list[int]]:
 
 def _nothing(count: int) -> IntArray:
     """-1 for so many variables, without an array of them (read-only)."""
-    return np.broadcast_to(np.int64(-1), count)
+    return repeated(np.array(-1), count)
 
 
 @cache
@@ -89,7 +90,7 @@ class Model:
         cards = as_array(cardinalities, "cardinalities")
         if cards.size == 0:
             cards = np.zeros(0, dtype=np.int64)
-        if cards.ndim != 1 or not np.issubdtype(cards.dtype, np.integer):
+        if cards.ndim != 1 or cards.dtype.kind not in "iu":
             raise ModelError(
                 f"cardinalities: expected a one-dimensional array of integers, got shape {cards.shape}, {cards.dtype}"
             )

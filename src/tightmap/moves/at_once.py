@@ -86,9 +86,14 @@ def _minimum(g, limit, labels, random):
     return size
 
 
+def is_small(graph: Graph) -> bool:
+    """Whether it is worth trying: tables that elimination makes may still be too large."""
+    return graph.n <= VARIABLES and graph.m <= FACTORS and len(graph.unary) <= TABLE
+
+
 def minimum_at_once(graph: Graph) -> tuple[Labels, float, Certified] | None:
     """The optimal labelling of a small model, its energy and the bound that proves it; None where it is not small."""
-    if graph.n > VARIABLES or graph.m > FACTORS or len(graph.arrays.unary) > TABLE:
+    if not is_small(graph):
         return None
     labels = np.zeros(graph.n, dtype=np.int64)
     size = float(_minimum(graph.arrays, float(TABLE), labels, start_state(0)))

@@ -202,9 +202,8 @@ def local_minimum(graph: Graph, labels: Labels, context: Context | None = None, 
     return out
 
 
-def descend_within(graph: Graph, labels: Labels, seconds: float) -> bool:
-    """Descend in place to a local minimum (True), or as far as so many seconds allow."""
-    dirty = np.ones(graph.n, dtype=np.uint8)
+def descend_within(graph: Graph, labels: Labels, dirty: np.ndarray, seconds: float) -> bool:
+    """Descend in place from the variables that are marked, to a local minimum or as far as so many seconds allow."""
     if graph.lattice is None:
         descend_to_minimum(graph.arrays, labels, dirty, SWEEPS, seconds)
     else:

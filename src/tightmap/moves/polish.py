@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.coordinate_descent import settle_all
+from tightmap.moves.coordinate_descent import descend_within, settle_all
 from tightmap.moves.lattice_descent import mark_pixels
 from tightmap.moves.lattice_regions import merge_regions
 from tightmap.runtime.compiled import lean
+
+DESCENT = "first descent"  # what a run leaves for the next one of a plan: a local minimum, and the unaries it is one of
 
 
 @lean
@@ -31,6 +33,34 @@ def _mark(g, labels, settled, dirty):
                 f = int(g.adj_factor[a])
                 for p in range(g.scope_start[f], g.scope_start[f + 1]):
                     dirty[g.scope[p]] = 1
+
+
+@lean
+def _mark_costs(g, before, dirty):
+    """Mark the variables that have other unary costs than before."""
+    for i in range(len(g.cards)):
+        for s in range(g.offset[i], g.offset[i + 1]):
+            if g.unary[s] != before[s]:
+                dirty[i] = 1
+
+
+def first_descent(graph: Graph, labels: Labels, seconds: float) -> bool:
+    """Descend in place to a local minimum (True), or as far as so many seconds allow.
+
+    The run before has left in a plan where its first descent ended: what has the same costs and neighbours as there has
+    nothing to gain here.
+    """
+    known = graph.take(DESCENT)
+    if known is None:
+        dirty = np.ones(graph.n, dtype=np.uint8)
+    else:
+        dirty = np.zeros(graph.n, dtype=np.uint8)
+        _mark_costs(graph.arrays, known[1], dirty)
+        _mark(graph.arrays, labels, known[0], dirty)
+    settled = descend_within(graph, labels, dirty, seconds)
+    if settled and graph.planned:
+        graph.leave(DESCENT, (labels, graph.unary))
+    return settled
 
 
 class Polisher:

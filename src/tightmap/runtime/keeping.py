@@ -16,6 +16,7 @@ import pickle
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from llvmlite import ir
 from numba import __version__ as numba_version
 from numba.core import compiler, config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.registry import cpu_target
+from numba.core.runtime import _nrt_python  # type: ignore[attr-defined]
 
 from tightmap.runtime import guard
 from tightmap.runtime.fingerprint import fingerprint
@@ -34,10 +37,11 @@ from tightmap.runtime.shipped import Shipped, shipped
 
 # what is used of Numba without being documented, for ``linking`` to look at before anything is compiled
 INTERNALS: dict[Any, tuple[str, ...]] = {
-    FunctionCache: ("load_overload", "save_overload", "_index_key"),
+    FunctionCache: ("load_overload", "save_overload", "_index_key", "_load_overload"),
     CompileResultCacheImpl: ("reduce", "filename_base"),
     NullCache: ("load_overload", "save_overload", "cache_path"),
     compiler.CompileResult: ("_rebuild", "_reduce"),
+    _nrt_python: ("c_helpers",),
     IndexDataCacheFile: (
         "_load_index", "_save_index", "_load_data", "_save_data", "_data_name", "_data_path", "_open_for_write",
         "_dump",
@@ -49,7 +53,26 @@ PARAMETERS: dict[Any, tuple[str, ...]] = {
 }
 
 CHECKSUM = 32  # bytes of it before machine code
+HASHING = b"_numba_hashsecret_"  # names that only Numba's registries of functions give an address
 _VARIANT = "-checked" if guard.CHECKED else ""  # both kinds are kept: neither drives out the other
+
+
+def _ready_to_load(target_context: Any, code: bytes) -> None:
+    """What machine code needs before it is linked: the addresses of the functions that it allocates memory with.
+
+    Numba instead gets ready to compile: it imports all that it can translate, and SciPy's linear algebra, and has LLVM
+    compile a few functions of its own.  That is 45 MiB and a fifth of a second, for nothing in a process that finds all
+    its kernels on disk.
+    """
+    if HASHING in code or getattr(config, "NRT_STATS", False):
+        target_context.refresh()
+    _name_allocator()
+
+
+@cache
+def _name_allocator() -> None:
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 class _CheckedFiles(IndexDataCacheFile):
@@ -69,7 +92,10 @@ class _CheckedFiles(IndexDataCacheFile):
     def _load_data(self, name: str) -> Any:
         with open(self._data_path(name), "rb") as file:
             checksum, data = file.read(CHECKSUM), file.read()
-        return pickle.loads(data) if hashlib.sha256(data).digest() == checksum else None
+        if hashlib.sha256(data).digest() != checksum:
+            return None
+        _ready_to_load(cpu_target.target_context, data)
+        return pickle.loads(data)
 
     def _save_data(self, name: str, data: Any) -> None:
         content = self._dump(data)
@@ -126,7 +152,7 @@ class _OwnCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return super().load_overload(sig, target_context)
+            return self._load_overload(sig, target_context)  # not what Numba calls first: see _ready_to_load
         except Exception:  # readable, but not what this version of Numba makes of it
             return None
 
@@ -190,12 +216,12 @@ class Kept(NullCache):
         stamp, overloads = pickle.load(index)
         if stamp != self._stamp:
             return None
-        target_context.refresh()
         _, (triple, *_), hashes = FunctionCache._index_key(self, sig, target_context.codegen())  # type: ignore[arg-type]
         data = overloads.get((sig, (triple, kernels.cpu, kernels.features), hashes))
         content = None if data is None else kernels.read(_inside(folder, data))
         if content is None:
             return None
+        _ready_to_load(target_context, content)
         return compiler.CompileResult._rebuild(target_context, *pickle.loads(content[CHECKSUM:]))
 
 

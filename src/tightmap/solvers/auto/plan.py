@@ -128,6 +128,28 @@ def partition_phases(graph: Graph, dense: bool) -> list[Phase]:
     return [Phase("multicut", "labels are only names: partitions", share, endless=endless, early=coloured)]
 
 
+def free_bits(graph: Graph) -> float:
+    """Logarithm to base 2 of the number of labellings, variables that follow from another one by a hard pair left out.
+
+    Of a pair that allows no more combinations than its larger variable has labels, the smaller one follows; in
+    CELAR6SUB1 that is every second variable.
+    """
+    g = graph.arrays
+    bits = np.log2(g.cards.astype(np.float64))
+    if graph.params_hard is None:
+        return float(bits.sum())
+    arity = np.diff(g.scope_start)
+    pairs = np.flatnonzero((g.kind == Kind.DENSE) & (arity == 2))
+    i, j = g.scope[g.scope_start[pairs]], g.scope[g.scope_start[pairs] + 1]
+    sizes = g.cards[i].astype(np.int64) * g.cards[j]
+    before = np.concatenate(([0], np.cumsum(graph.params_hard)))
+    allowed = sizes - (before[g.param[pairs] + sizes] - before[g.param[pairs]])
+    tight = allowed <= np.maximum(g.cards[i], g.cards[j])
+    follows = np.where(g.cards[j] <= g.cards[i], j, i)[tight]
+    bits[follows] = 0.0  # of a chain of such pairs the one with the most labels stays
+    return float(bits.sum())
+
+
 def plan(graph: Graph) -> list[Phase]:
     """The phases for a model, by its structure alone."""
     pairwise = graph.order <= 2
@@ -176,7 +198,7 @@ def plan(graph: Graph) -> list[Phase]:
         else:
             weight = 2.0 if spins or (dense and graph.n > FEW) else 6.0
             why = "tables not too large: branch and bound"
-            closes = not spins and float(np.log2(graph.arrays.cards).sum()) <= BITS
+            closes = not spins and free_bits(graph) <= BITS
             options: dict[str, Any] = {"max_iterations": 100, "turn": GLANCE[0], "prepare": prepare, "closes": closes}
             phases.append(Phase("exact", why, weight, **options))
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS

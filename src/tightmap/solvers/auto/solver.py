@@ -37,7 +37,7 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes
-from tightmap.moves.at_once import minimum_at_once
+from tightmap.moves.at_once import is_small, minimum_at_once
 from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
@@ -116,6 +116,9 @@ class Auto(Solver):
     capabilities: ClassVar[Capabilities] = Capabilities(bounds=True, exact=True, random=True)
 
     def optimal_at_once(self, graph: Graph, context: Context) -> bool:
+        return is_small(graph) or self._one_cut(graph, context)
+
+    def _one_cut(self, graph: Graph, context: Context) -> bool:
         """Two labels whose differences cost: one cut, unless there is too little time or memory for the network."""
         left = context.remaining()
         if not is_one_cut(graph) or (left < math.inf and not Course(len(graph.unary), left).fits(ONE_CUT, left)):
@@ -134,7 +137,7 @@ class Auto(Solver):
             state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
             state.story.append(f"elimination of all {graph.n} variables at once")
             return state
-        if self.optimal_at_once(graph, context):
+        if self._one_cut(graph, context):
             try:
                 cut = minimum_by_one_cut(graph, left=FIRST * limit)
             except TimeUp:  # a hard one: half of the time is left for the others
@@ -160,8 +163,9 @@ class Auto(Solver):
                     phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact, phase.closes
                 )
                 runners.append(Runner(phase, share))
-        if incumbent.energy == np.inf:  # started by hand: the driver would have offered one
-            incumbent.offer(local_minimum(graph, init.labels if init.labels is not None else unary_argmin(graph)))
+        if incumbent.energy == np.inf:  # what could have been optimal at once was too wide for it, or took too long
+            begin = init.labels if init.labels is not None else unary_argmin(graph)
+            incumbent.offer(local_minimum(graph, begin, context))
         if graph.differences and graph.uniform:  # with strong weights one label for all is far below any local minimum
             sums = graph.unary.reshape(graph.n, -1).sum(axis=0, dtype=np.float64)
             if sums.min() + graph.constant < incumbent.energy:
@@ -320,7 +324,8 @@ class Auto(Solver):
             gap = state.best_energy - state.incumbent.bound
             closing = state.course.closing(gap, now)  # asked after every step: it remembers
             late = state.course.last(now - begin, state.context.remaining())
-            if late or (now >= state.until and not closing and self._another_fits(state, runner)):
+            over = now >= state.until and not progress.pending and not closing
+            if late or (over and self._another_fits(state, runner)):
                 self._end(state, runner)
             if late:
                 return Progress(late=True, iterations=progress.iterations)
@@ -348,6 +353,8 @@ class Auto(Solver):
         """The end of a turn."""
         bound = state.incumbent.bound
         state.scheduler.end(runner.share, state.elapsed, state.best_energy, bound, pending)
+        if not state.sought:  # only the moment before all others ends that early
+            state.scheduler.forget(runner.share)
         runner.seen = state.best_energy
         state.turn = None
 

@@ -53,6 +53,8 @@ BOTH = Passes()
 class GeneralMessages(Engine[Passes, FloatArray]):
     """Of any pairwise model, in double precision."""
 
+    blur = 1e-9  # relative: how far off the energy of a rounding may be
+
     def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1, name: str = "") -> None:
         """``name`` of the order where the graph alone decides it."""
         self.graph, self.order = graph, order
@@ -113,6 +115,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         frame = graph.kept_structure(f"strips of trws, {np.dtype(dtype)}", lambda: build_frame(stencil, dtype))
         self.grid, self.shift = fill_strips(frame, graph.unary)
         self.entries = graph.m * stencil.labels
+        self.blur = 1e-9 if self.grid.messages.dtype == np.float64 else 1e-6
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
         self.crew = Crew(min(threads, self.grid.strips // 2) if self.entries >= WORTH_THREADS else 1)
         self.energies = np.zeros(self.grid.strips * LANES)

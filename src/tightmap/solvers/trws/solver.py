@@ -39,7 +39,7 @@ from tightmap.energy.duals import Dual, given_messages
 from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Labels
+from tightmap.moves.context import Context, Incumbent, Labels
 from tightmap.moves.orders import ORDERS, node_order
 from tightmap.moves.polish import Polisher
 from tightmap.runtime import clock
@@ -59,8 +59,9 @@ END = 0.05  # part of a limited time that is kept for the last descent
 POLISHING = 0.2  # part of a limited time that may go into descents from roundings before the last one
 # The same where regions are moved as well: there most of the gap is one of the labelling
 END_OF_REGIONS, POLISHING_REGIONS = 0.1, 0.35
+LOOKING = 0.25  # part of a limited time that bounds and labels may take in models of millions of message entries
 
-NO_LABELS = Passes(rounding=False)
+NO_LABELS, NEITHER = Passes(rounding=False), Passes(False, False)
 
 
 def _same_method(init: Init, engine: GridMessages | GeneralMessages) -> bool:
@@ -77,6 +78,7 @@ class State:
     context: Context
     engine: GridMessages | GeneralMessages
     polisher: Polisher
+    incumbent: Incumbent  # of the run, or of this method where it is one of several
     iteration: int = 0
     history: list[float] = field(default_factory=list)  # bounds at the ends of blocks
     record: float = math.inf  # lowest energy of all roundings, before they are polished
@@ -85,16 +87,31 @@ class State:
     begun: float = field(default_factory=clock.now)
     polishing: float = 0.0  # seconds of all descents
     descent: float = 0.0  # of the last one
+    looked: float = field(default_factory=clock.now)  # when there was a bound and a labelling last
 
     @property
     def regions(self) -> bool:
         """Whether regions are moved: on large Potts images, others have hardly any regions of one label."""
         return self.graph.lattice is not None and self.graph.lattice.pixels.potts
 
+    def gap(self, energy: float) -> float:
+        """From the bound to the energy of a rounding, which has no constant, relative to the bound."""
+        if self.bound == -math.inf or energy == math.inf:
+            return math.inf
+        return (energy + self.graph.constant - self.bound) / self.graph.magnitude(self.bound)
+
     def no_time(self, how: Passes) -> bool:
         """Whether what is left of the time is too short for an iteration (then the next one would end too late)."""
         engine = self.engine
         return isinstance(engine, GridMessages) and self.context.remaining() < 0.5 * engine.expected(how)
+
+    def too_soon(self) -> bool:
+        """Whether a bound and a labelling now would take too much of a limited time: it is better spent on messages."""
+        engine = self.engine
+        if not isinstance(engine, GridMessages) or self.context.deadline is None or self.bound == -math.inf:
+            return False
+        more = engine.expected(BOTH) - engine.expected(NEITHER) + self.descent
+        return more > LOOKING * (clock.now() - self.looked)
 
     def last(self, count: int, how: Passes) -> bool:
         """Whether after so many iterations there is no time for one more with all that belongs to an end."""
@@ -155,7 +172,7 @@ class TRWS(Solver):
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
-        return State(graph, context, engine, Polisher(graph, context))
+        return State(graph, context, engine, Polisher(graph, context), context.incumbent_of(graph))
 
     def step(self, state: State) -> Progress:
         """Some iterations, at most to the end of a block, where the best rounding is polished."""
@@ -171,6 +188,8 @@ class TRWS(Solver):
         every = self.rounding
         if engine.entries > MANY:
             certify_now = ends or (first and done + count in (1, 4))
+            if certify_now and self.rounding is None and state.too_soon():
+                ends = certify_now = False
             every = 0 if every is None else every
         elif every is None:
             every = 1
@@ -194,6 +213,7 @@ class TRWS(Solver):
             state.certified_at = state.iteration
         if ends or (rounding and certify_now):
             progress.labels = self._candidate(state, last)
+            state.looked = clock.now()
         if ends:
             state.history.append(graph.constant + raw)
             if len(state.history) > SPAN:
@@ -212,6 +232,12 @@ class TRWS(Solver):
             return None
         state.record = min(state.record, energy)
         begin, context = clock.now(), state.context
+        if state.gap(energy) <= engine.blur:
+            labels = engine.best.astype(np.int64)
+            state.incumbent.offer(labels)
+            state.incumbent.raise_bound(state.bound)
+            if state.incumbent.proven():
+                return labels  # no descent can improve them
         if context.deadline is not None and not last:
             part = POLISHING_REGIONS if state.regions else POLISHING
             budget = part * (begin - state.begun) - state.polishing

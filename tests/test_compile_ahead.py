@@ -1,0 +1,59 @@
+"""compile_ahead: what a wheel ships is what methods need, on models that it was not compiled with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tightmap.registry import METHODS
+from tightmap.runtime.compiled import INTERPRETED, _wanted_plain
+
+# A kernel that this process has not used yet is asked of ``_Entry.compile``, whether it is on disk or not
+PROGRAM = """
+import json, sys
+import tightmap as tm
+from tightmap.compile_ahead import compile_method
+from tightmap.runtime import linking
+from tightmap.testing.conformance import awkward_models
+
+asked = []
+plain = linking._Entry.compile
+
+def compile(self, signature):
+    asked.append(f"{self.py_func.__module__}.{self.py_func.__qualname__}")
+    return plain(self, signature)
+
+linking._Entry.compile = compile
+methods = json.loads(sys.argv[1])
+for method in methods:
+    compile_method(method)
+ahead = len(asked)
+late = {}
+for name, (model, _) in awkward_models().items():
+    for method in methods:
+        before = len(asked)
+        try:
+            tm.solve(model, method, max_iterations=60, time_limit=2.0)
+        except tm.ModelError:  # not for this method
+            continue
+        late.setdefault(f"{method} on {name}", []).extend(asked[before:])
+print(json.dumps([ahead, {run: kernels for run, kernels in late.items() if kernels}]))
+"""
+
+
+@pytest.mark.skipif(INTERPRETED or _wanted_plain, reason="kernels are compiled by another way, or not at all")
+def test_no_method_needs_a_kernel_that_was_not_compiled_ahead():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(list(METHODS))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+    )
+    ahead, late = json.loads(done.stdout.splitlines()[-1])
+    assert ahead > 200
+    assert late == {}
