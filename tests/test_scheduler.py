@@ -182,7 +182,7 @@ def test_a_bound_that_slows_down_will_not_overtake_the_best_one():
 
 
 def test_what_has_ended_says_nothing_about_the_others():
-    """A bound that was there at once, and is far away, leaves no hope to a method that rises no more."""
+    """A bound that was there at once does not speak for one that rises ever more slowly and will not arrive."""
     for ended, least in ((False, 0.0), (True, 0.55)):
         scheduler = Scheduler(10.0, [Share("once", bounds=True), Share("slow", bounds=True), Share("search")])
         once, slow, search = scheduler.shares
@@ -193,10 +193,10 @@ def test_what_has_ended_says_nothing_about_the_others():
         scheduler.end(once, 0.1, 100.0, -1000.0)
         slow.bound = -2000.0
         for turn in range(4):
-            scheduler.begin(slow, 100.0, -1000.0)
+            scheduler.begin(slow, 100.0, max(once.bound, slow.bound))
             scheduler.used(slow, 0.5)
-            slow.bound += 1.0 / 4.0**turn
-            scheduler.end(slow, 0.6 + 0.5 * turn, 100.0, -1000.0)
+            slow.bound += 1000.0 / 4.0**turn
+            scheduler.end(slow, 0.6 + 0.5 * turn, 100.0, max(once.bound, slow.bound))
         assert (search.weight > 0.5) == (least > 0.5), (ended, search.weight)
     for share in scheduler.shares:  # nobody is left to weigh
         share.ended = True
