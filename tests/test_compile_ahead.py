@@ -37,7 +37,7 @@ for name, (model, _) in awkward_models().items():
     for method in methods:
         before = len(asked)
         try:
-            tm.solve(model, method, max_iterations=60, time_limit=2.0)
+            tm.solve(model, method, max_iterations=60, time_limit=0.5)
         except tm.ModelError:  # not for this method
             continue
         late.setdefault(f"{method} on {name}", []).extend(asked[before:])

@@ -28,6 +28,7 @@ from tightmap.runtime.lifeline import die_with_parent
 from tightmap.runtime.parallel import available
 
 ITERATIONS = 60  # enough for every part of a method to be called at least once
+SECONDS = 0.5  # of one run, compilation not counted
 VARIANTS: dict[str, list[dict[str, Any]]] = {  # what large models, and those of many factors, get by default
     "trws": [{"precision": "single"}],
     "bcd": [{"incremental": True}],
@@ -136,7 +137,7 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
     return clock.compiling_seconds() - before
 
 
-def _solve(model: Model, method: str, options: Mapping[str, Any], limit: float | None = 2.0) -> None:
+def _solve(model: Model, method: str, options: Mapping[str, Any], limit: float | None = SECONDS) -> None:
     from tightmap.driver import solve
 
     with suppress(ModelError):  # not for this method
@@ -147,7 +148,7 @@ def _without_edges(method: str, options: Mapping[str, Any]) -> None:
     """What runs on images too large for a list of their edges, on a small one."""
     from tightmap.canonical.build import lattice_graph
 
-    for limit in (None, 2.0):  # with a time limit a large model has a plan of its own
+    for limit in (None, SECONDS):  # with a time limit a large model has a plan of its own
         model = next(small_models())
         model._graph = lattice_graph(model, least=0)
         assert model._graph is not None
@@ -155,13 +156,17 @@ def _without_edges(method: str, options: Mapping[str, Any]) -> None:
 
 
 def _now_and_then() -> None:
-    """What few runs need: the sizes of costs where a proof hangs on rounding, and patterns of labels."""
+    """What few runs need: sizes of costs where a proof hangs on rounding, patterns of labels, hard constraints."""
     from tightmap.energy.energies import minima_size
     from tightmap.factors.pattern_ranks import pattern_ranks
+    from tightmap.moves.feasibility.engine import Feasibility
 
     for kind in (True, False):
         minima_size(next(small_models(kind)).graph())
     pattern_ranks(np.zeros((1, 2), dtype=np.int64))
+    model = Model([3, 3])
+    model.add_factors([[0, 1]], np.where(np.eye(3) > 0, np.inf, 0.0))
+    Feasibility(model.graph()).propagate()
 
 
 def _frames(method: str) -> None:
