@@ -257,10 +257,10 @@ class Auto(Solver):
         if state.context.wall < math.inf and background.has_compiled():  # compiling it may take all there is
             return
         ready = self._compiled_first(state, state.runners)
-        for runner in ready:
-            if runner.phase.prepare <= MOMENT * state.limit:
-                self._begin(state, runner, ready)
-                state.until = clock.now() + MOMENT * state.limit
+        runner = next((r for r in ready if r.phase.prepare <= MOMENT * state.limit), None)
+        if runner is not None:
+            self._begin(state, runner, ready)
+            state.until = clock.now() + MOMENT * state.limit
 
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
