@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.scripted_methods import START, Script, alone, line_up, play, regret
 
-from tightmap.solvers.auto.scheduler import FLOOR, PROBES, TURN, Scheduler, Share
+from tightmap.solvers.auto.scheduler import FLOOR, LONG_SMALL, PROBES, TURN, Scheduler, Share
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -239,3 +239,33 @@ def test_where_first_turns_are_long_the_others_must_be_earned():
     assert turns.count(b) <= 1
     # a method that has nothing to do any more keeps nobody waiting
     assert scheduler.next(now, [s for s in scheduler.shares if s is not a]) is not a
+
+
+def _heard(scheduler, slow, seconds, now=0.0):
+    """Names of all that have a turn, of which the first one of ``slow`` takes so long and all others a hundredth."""
+    names = []
+    while now < scheduler.limit:
+        share = scheduler.next(now, scheduler.shares)
+        scheduler.begin(share, 100.0, -math.inf)
+        turn = seconds if share.name == slow and share.seconds == share.shown else 0.01 * scheduler.limit
+        scheduler.used(share, turn)
+        now += turn
+        scheduler.end(share, now, 100.0, -math.inf)
+        names.append(share.name)
+    return names
+
+
+def test_a_long_moment_before_all_others_does_not_keep_them_waiting():
+    """One step of the exact search took longer than its moment: that says nothing about how long the others take."""
+    scheduler = Scheduler(3.0, [Share("exact", 6.0, bounds=True), *(Share(name, 4.0) for name in "abcdef")])
+    exact = scheduler.shares[0]
+    scheduler.begin(exact, 100.0, -math.inf)
+    scheduler.used(exact, 0.2)
+    scheduler.end(exact, 0.2, 60.0, -math.inf)
+    scheduler.forget(exact)
+    assert set(_heard(scheduler, "exact", 0.2, 0.2)[:9]) >= set("abcdef")
+
+
+def test_one_method_that_is_slow_to_begin_keeps_nobody_waiting_on_a_small_model():
+    scheduler = Scheduler(3.0, [Share("srmp", bounds=True), *(Share(name) for name in "abcdef")], LONG_SMALL)
+    assert set(_heard(scheduler, "srmp", 0.3)[:9]) >= set("abcdef")

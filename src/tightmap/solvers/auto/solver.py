@@ -45,8 +45,8 @@ from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock, memory
 from tightmap.runtime.pace import SLICE, TimeUp, time_left
 from tightmap.solvers.auto.large import Course
-from tightmap.solvers.auto.plan import LARGE, ONE_CUT, Phase, plan
-from tightmap.solvers.auto.scheduler import Scheduler, Share
+from tightmap.solvers.auto.plan import ANNEAL, LARGE, ONE_CUT, Phase, plan
+from tightmap.solvers.auto.scheduler import LONG, LONG_SMALL, Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 
@@ -170,7 +170,8 @@ class Auto(Solver):
             sums = graph.unary.reshape(graph.n, -1).sum(axis=0, dtype=np.float64)
             if sums.min() + graph.constant < incumbent.energy:
                 incumbent.offer(np.full(graph.n, int(sums.argmin()), np.int64))
-        scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners])
+        long = LONG if len(graph.unary) > ANNEAL else LONG_SMALL
+        scheduler = Scheduler(limit if np.isfinite(limit) else 1.0, [runner.share for runner in runners], long)
         state = State(graph, context, init, runners, scheduler, limit, incumbent, incumbent.energy)
         labels = len(graph.unary)
         if labels > LARGE and np.isfinite(limit):
