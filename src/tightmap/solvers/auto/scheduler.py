@@ -50,6 +50,7 @@ CLOSED = 0.05  # part of the gap to its own bound that a method must close in a 
 ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
 FLOOR = 0.2  # part of the time that is shared by the plan alone
 HOPE = 0.25  # one of the last two turns of a bound that is to meet the energy has to promise that
+FADED = 0.05  # of ``raising``: four failures after a success
 NOISE = 1e-9  # part of the energy: a smaller change is rounding
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
 
@@ -61,6 +62,7 @@ class Turn(NamedTuple):
     seconds: float
     lowered: float  # the best energy, by so much
     raised: float  # the best bound
+    rose: float  # its own bound
 
 
 @dataclass
@@ -167,11 +169,17 @@ class Scheduler:
         if rose and share.bound < best_bound:
             rose = coming > best_bound
         share.judged = share.seconds
-        share.hope = (share.hope + (coming >= energy)) / 2.0
+        # a bound that rises in bursts, as clusters are added, promises much in every one of them: how far would it get
+        # at the mean pace of the last turns?  Random CSPs in 3 s: 37 % of the time went to clusters, 25 % below
+        risen = rise if math.isfinite(rise) else 0.0
+        recent = math.fsum(turn.rose for turn in share.turns) + risen
+        spent = math.fsum(turn.seconds for turn in share.turns) + seconds
+        steady = share.bound + recent / spent * max(self.limit - elapsed, 0.0)
+        share.hope = (share.hope + (min(coming, steady) >= energy)) / 2.0
         # first labellings and bounds are no merit
         lowered = fell if NOISE * abs(energy) < fell < math.inf else 0.0
         raised = share.bound - share.ahead if share.ahead < share.bound and math.isfinite(share.ahead) else 0.0
-        share.turns.append(Turn(elapsed, seconds, lowered, raised))
+        share.turns.append(Turn(elapsed, seconds, lowered, raised, risen))
         share.raising = (share.raising + rose) / 2.0
         self._weigh(elapsed)
 
@@ -197,7 +205,9 @@ class Scheduler:
         lowering = [0.0 if share.ended else down for share, down in zip(self.shares, lowering, strict=True)]
         fastest = max(raising)
         still = max(lowering) == 0.0  # the best labelling may be the optimum, and then only the proof is missing
-        raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
+        # successes fade and never quite vanish: a search whose bound rose once does not speak for ever
+        success = [share.raising if share.raising > FADED else 0.0 for share in self.shares]
+        raising = [max(up, won * (fastest or 1.0)) for won, up in zip(success, raising, strict=True)]
         raising = [0.0 if share.ended else up for share, up in zip(self.shares, raising, strict=True)]
         # queens in 3 s: not proven where clusters, whose bound rises and ends far below, had as much; else after 2.3 s
         if still and any(share.closes for share in self._ready):
