@@ -40,8 +40,8 @@ TURN = 0.02  # length of a turn, as a part of the time limit
 SHORT = 16  # the first turn of a method is so many times shorter, the next ones twice as long each
 PROBES = 0.1  # part of the time limit within which every method has its first turn
 LONG = 0.05  # part of the time limit: where first turns on a large model take longer, not everybody can be heard
-# The same on a small model, where it is one method that is slow to begin, not all of them.  Random CSPs of 120 variables
-# in 3 s: one run in six had nothing but exact, whose first step had taken 0.16 s, and ended 9 % above annealing
+# The same on a small model, where it is one method that is slow to begin, not all of them.  Random CSPs of 120
+# variables in 3 s: one run in six had nothing but exact, whose first step took 0.16 s, and ended 9 % above annealing
 LONG_SMALL = 0.2
 DEAR = 4.0  # what a method has to earn then, in first turns of the others: cuts take longer to start than messages
 WINDOW = 0.3  # part of the time limit: what happened longer ago is no merit

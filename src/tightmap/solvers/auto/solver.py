@@ -8,16 +8,17 @@ order is in plan.py, how they share a time limit in scheduler.py; here they are 
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
 
-With a time limit a model that the exact search prepares in no time is shown to it first, for a fiftieth of the limit:
-what is easy is proven there. Then the methods take turns. A turn is a fiftieth of the limit (the first ones are
-shorter), or one step if that is longer. The very first turn is for cuts, which have it until they have been through all
-labels once, or else for a search, because the others do well to start from its labelling. Before that, where no
-feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there is none; should
-that take a quarter of the time, the first turn is for the exact search, which goes on with it. A method that can goes
-on from the best labelling of all. While helper processes compile kernels (runtime/background.py), methods whose kernels
-are ready have their turns first. Models so large that the states of several methods should not be in memory together
-run one method after the other: each for its share, not counting its start, and longer while it still closes the gap or
-there is no time to start another one. A method whose start would take half of what is left is passed over (large.py).
+With a time limit a model that the exact search prepares in no time is shown to it first, for a fiftieth of the limit or
+up to a second: what is easy is proven there. Then the methods take turns. A turn is a fiftieth of the limit (the first
+ones are shorter), or one step if that is longer. The very first turn is for cuts, which have it until they have been
+through all labels once, or else for a search, because the others do well to start from its labelling. Before that,
+where no feasible labelling is known, one is looked for with the hard constraints alone, or the proof that there is
+none; should that take a quarter of the time, the first turn is for the exact search, which goes on with it. A method
+that can goes on from the best labelling of all. While helper processes compile kernels (runtime/background.py), methods
+whose kernels are ready have their turns first. Models so large that the states of several methods should not be in
+memory together run one method after the other: each for its share, not counting its start, and longer while it still
+closes the gap or there is no time to start another one. A method whose start would take half of what is left is passed
+over (large.py).
 
 Without a time limit every method runs once, in this order, to its own end, so that the result does not depend on the
 clock; only the exact search and the one by clusters, each of which may prove in a moment what takes the other minutes,
@@ -53,6 +54,9 @@ from tightmap.solvers.capabilities import Capabilities
 FEASIBLE = 0.25  # part of the time limit after which the search for a feasible labelling leaves the time to others
 FIRST = 0.5  # part of the time limit that the first turn of cuts may take, or one cut that would be all
 MOMENT = 0.02  # part of the time limit that the exact search has before all others on a small model
+# It has a tenth, up to a second, if it prepares the model in a fifth of that: of 5 s, Bayesian networks of a thousand
+# variables are proven after 0.2 to 0.9 s; as one of many methods it took 1.3 to 3.7 s
+GENEROUS, SECOND, PREPARED = 0.1, 1.0, 0.2
 FAILURES = 20_000  # so many failures of it are enough as well
 
 
@@ -258,10 +262,14 @@ class Auto(Solver):
         if state.context.wall < math.inf and background.has_compiled():  # compiling it may take all there is
             return
         ready = self._compiled_first(state, state.runners)
-        runner = next((r for r in ready if r.phase.prepare <= MOMENT * state.limit), None)
+        moment = MOMENT * state.limit
+        runner = next((r for r in ready if r.phase.prepare <= moment), None)
         if runner is not None:
+            longer = min(GENEROUS * state.limit, SECOND)
+            if runner.phase.prepare <= PREPARED * longer:
+                moment = max(moment, longer)
             self._begin(state, runner, ready)
-            state.until = clock.now() + MOMENT * state.limit
+            state.until = clock.now() + moment
 
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
