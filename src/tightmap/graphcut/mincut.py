@@ -178,7 +178,11 @@ class MinimumCut:
 
 
 def _paid(capacity: Array, cut: Array) -> float:
-    return float(capacity[cut].sum(dtype=np.float64)) if capacity.ndim else (float(capacity) * int(cut.sum()) if cut.any() else 0.0)
+    return (
+        float(capacity[cut].sum(dtype=np.float64))
+        if capacity.ndim
+        else (float(capacity) * int(cut.sum()) if cut.any() else 0.0)
+    )
 
 
 def _own(a: npt.ArrayLike, name: str) -> Array:
