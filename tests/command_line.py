@@ -36,6 +36,11 @@ def tightmap_to(stdout, *args):
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
 
 
+def said(err):
+    """Standard error without the line by which a command says that it has to compile: whether it has, is no matter."""
+    return "".join(line for line in err.splitlines(keepends=True) if "compiling kernels, first run only" not in line)
+
+
 def start(arguments, folder, code=None, **environment):
     """The command as a process of its own, with Ctrl-C as in a terminal; returns when it handles its signals.
 

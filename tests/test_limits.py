@@ -153,9 +153,18 @@ def large_list():
     return model
 
 
+def two_wide_variables():
+    """A single pair whose labels are as many as the pixels of an image: one sweep is 10^12 kept costs."""
+    model = tm.Model([1_000_000] * 2)
+    model.add_unaries(np.random.default_rng(0).random((2, 1_000_000)))
+    model.add_truncated_linear([[0, 1]], 0.3, 5.0)
+    return model
+
+
 @pytest.mark.parametrize(
     ("method", "build"),
     [
+        ("annealing", two_wide_variables),
         ("srmp", large_patterns),
         ("mplp", large_patterns),
         ("trbp", large_patterns),
@@ -200,21 +209,22 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
     g = graph.arrays
     start = np.random.default_rng(1).integers(0, 12, graph.n)
 
-    def annealed(left):
+    def annealed(left, graph=graph, start=start):
+        g = graph.arrays
         labels, cost, random = start.copy(), np.empty(len(g.unary)), np.array([1], dtype=np.uint64)
         best, value = labels.copy(), np.array([energy(graph, labels), np.inf])
         initial_costs(g, labels, cost)
-        at = [3.0, 20, 500_000, 0]  # temperature, sweeps, budget of an iteration, variable
+        at = [3.0, 20, 500_000, 0, 0]  # temperature, sweeps, budget of an iteration, variable, its proposals
         touched, ends = costs_touched(graph), []
 
         def step():
-            heat, sweeps, budget, i = at
-            at[:] = metropolis(g, touched, labels, cost, best, value, heat, 0.95, sweeps, i, random, budget, left)
-            if at[3] == 0 and at[2] == 0:  # the iteration is over, with the same sweep wherever it was interrupted
+            heat, sweeps, budget, i, made = at
+            at[:] = metropolis(g, touched, labels, cost, best, value, heat, 0.95, sweeps, i, made, random, budget, left)
+            if at[3] == at[4] == at[2] == 0:  # the iteration is over, with the same sweep wherever it was interrupted
                 ends.append(at[1])
                 at[2] = 500_000
                 return at[1] == 0 or step()
-            return at[1] == 0 and at[3] == 0
+            return at[1] == 0 and at[3] == at[4] == 0
 
         return pieces(step), labels, best, value, np.array([at[0], *ends])
 
@@ -257,7 +267,14 @@ def test_interrupted_kernels_do_what_they_do_in_one_go():
 
         return pieces(step), neg
 
-    for run in (annealed, walked, descended, passed):
+    wide = tm.Model([300, 200, 3])  # interrupted among the proposals for one variable, the first one too
+    wide.add_unaries([np.random.default_rng(2).random(c) for c in (300, 200, 3)])
+    wide.add_truncated_linear([[0, 1], [1, 2]], 0.01, 50.0)
+
+    def annealed_wide(left):
+        return annealed(left, wide.graph(), np.zeros(3, dtype=np.int64))
+
+    for run in (annealed, annealed_wide, walked, descended, passed):
         (once, *expected), (often, *found) = run(EVER), run(-1.0)
         assert once == 1 and often > 1, run.__name__
         for a, b in zip(expected, found, strict=True):

@@ -63,10 +63,10 @@ def test_metropolis_knows_its_energy():
     value = np.array([energy(graph, labels), np.inf])
     random = np.array([1], dtype=np.uint64)
     touched = costs_touched(graph)
-    after, left, budget, first = metropolis(
-        graph.arrays, touched, labels, cost, best, value, 2.0, 0.9, 30, 0, random, 10**12, np.inf
+    after, left, budget, first, made = metropolis(
+        graph.arrays, touched, labels, cost, best, value, 2.0, 0.9, 30, 0, 0, random, 10**12, np.inf
     )
-    assert left == first == 0
+    assert left == first == made == 0
     assert 0 < budget < 10**12
     assert after == pytest.approx(2.0 * 0.9**30)
     assert value[0] == pytest.approx(energy(graph, labels))

@@ -171,3 +171,43 @@ def test_networks_that_no_number_can_pay():
         tm.maxflow([1, 2], [2, 1], 1, edges=[[0, 1], [0]])
     with pytest.raises(tm.ModelError, match="masked"):
         tm.maxflow(np.ma.array([1, 2], mask=[0, 1]), [2, 1], 1, edges=[[0, 1]])
+
+
+@pytest.mark.parametrize("large", [np.uint64(2**64 - 1), np.int64(2**63 - 1), np.int64(2**62), np.uint64(2**63)])
+def test_whole_numbers_of_any_width(large):
+    """Users write the largest number of a type for infinity: neither it nor sums of it become negative."""
+    kind = type(large)
+    source, sink, there = (np.array(a, kind) for a in ([large, 0, large], [0, 3, large], [1, large]))
+    cut = tm.maxflow(source, sink, there, edges=[[0, 1], [1, 2]])
+    assert cut.value == pytest.approx(float(large), rel=1e-9) and cut.cost([1, 1, 1]) >= float(large)
+    small = tm.maxflow(np.array([large, 0], kind), np.array([0, 3], kind), 2, edges=[[0, 1]])
+    assert small.value == 2 and small.cost(small.source_side) == 2.0
+    later = tm.maxflow([3, 0], [0, 2], 1, edges=[[0, 1]]).update(np.array([large, 0], kind), [0, 3])
+    assert later.value == 1 and later.source_side.tolist() == [True, False]
+    grid = tm.maxflow(np.array([large, 0, 0], kind), np.array([0, 0, large], kind), 4)
+    assert grid.value == 4 and grid.update(np.array([large, 0, 0], kind), np.array([0, large, large], kind)).value == 4
+    assert tm.maxflow(np.full(3, large), np.full(3, large)).cost([1, 1, 1]) == pytest.approx(3.0 * float(large))
+
+
+def test_capacities_and_steps_that_cannot_be():
+    for wrong in (np.array([1, 2], "m8[s]"), np.array([1, 2], "M8[s]"), np.array(["1", "2"])):
+        with pytest.raises(tm.ModelError, match="must be numbers"):
+            tm.maxflow(wrong, [1, 2])
+    with pytest.raises(tm.ModelError, match="edges must be whole"):
+        tm.maxflow([1, 2], [2, 1], edges=np.array([[0, 1]], "m8[s]"))
+    huge = np.array([np.longdouble("1e4000"), 0])
+    if np.isfinite(huge).all():  # where long doubles have more range
+        with pytest.raises(tm.ModelError, match="more than float64"):
+            tm.maxflow(huge, [1, 2])
+    with pytest.raises(tm.ModelError, match="would need"):
+        tm.maxflow(np.ones((2,) * 24), np.zeros((2,) * 24))
+    with pytest.raises(tm.ModelError, match="2 nodes"):
+        tm.maxflow([1, 2], [2, 1]).cost([True])
+    with pytest.raises(tm.ModelError, match="2 nodes"):
+        tm.maxflow([1, 2], [2, 1]).cost(["a", "b"])
+
+
+@pytest.mark.parametrize("step", [2, 5, -7, 2**62, -(2**63)])
+def test_steps_beyond_the_grid_join_nothing(step):
+    assert tm.maxflow([1, 2], [2, 1], offsets=[[step]]).value == 2
+    assert tm.maxflow([9, 0], [0, 9], [3, 4], offsets=[[step], [1]]).value == 4

@@ -221,6 +221,8 @@ def initial_point(model: Model, graph: Graph, init: Any) -> Init:
     for i in graph.variables:
         card = int(model.cardinalities[i])
         try:
+            if np.iscomplexobj(rows[i]):
+                raise TypeError("a complex number is no probability")
             v = np.asarray(rows[i], dtype=np.float64)
             right = v.shape == (card,) and np.isfinite(v).all() and (v >= 0).all() and abs(v.sum() - 1.0) <= 1e-6
         except (TypeError, ValueError, OverflowError):

@@ -115,7 +115,7 @@ class Result:
             "gap": _finite(self.gap),
             "feasible": bool(self.feasible),
             "iterations": int(self.iterations),
-            "elapsed": float(self.elapsed),
+            "elapsed": _plain(float(self.elapsed)),
             "note": self.note,
             "trace": _plain(self.trace),
         }
@@ -134,7 +134,7 @@ class Result:
             status = Status[content["status"]]
             energy, bound = content["energy"], content["lower_bound"]
             labels = np.asarray(content["labels"])
-            if labels.ndim != 1 or (labels.size and not np.issubdtype(labels.dtype, np.integer)):
+            if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
                 raise ValueError(f"labels: expected integers in a row, got shape {labels.shape}, {labels.dtype}")
             return cls(
                 labels=labels.astype(np.int64),

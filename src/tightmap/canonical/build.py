@@ -21,7 +21,7 @@ from tightmap.canonical.join import joined
 from tightmap.canonical.lower import lowered
 from tightmap.canonical.merge import merge_duplicates
 from tightmap.canonical.recognise import Sums, recognise
-from tightmap.canonical.units import Unit, choose_unit, lost_costs
+from tightmap.canonical.units import TOO_LARGE, Unit, choose_unit, lost_costs
 from tightmap.errors import ModelError
 from tightmap.factors.block import Block, Exceptions, labelling_numbers
 from tightmap.factors.piece import Piece, ascending, simple_piece
@@ -30,7 +30,7 @@ from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, Kind
 if TYPE_CHECKING:
     from tightmap.model.model import Model
 
-TOO_LARGE = 1 << 27  # entries of temporary dense tables beyond which a reduction is refused
+MOST_ENTRIES = 1 << 27  # entries of temporary dense tables beyond which a reduction is refused
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,7 @@ def _refuse_overflow(pieces: list[Piece], sums: Sums, power: int) -> None:
     total = abs(sums.constant) + float(np.maximum.reduceat(finite, sums.offset[:-1]).sum() if len(finite) else 0.0)
     total += sum(float(np.maximum(*map(np.abs, table_extent(piece))).sum()) for piece in pieces)
     if math.frexp(total)[1] - power > 1023:
-        raise ModelError(
-            "the costs are too large: energies could exceed the largest number there is, about 1.8e308; scale them down"
-        )
+        raise ModelError(TOO_LARGE)
 
 
 class _Builder:
@@ -242,7 +240,7 @@ class _Builder:
             if found is not None:
                 out += self._reduced_exceptions(block, mine, found, free, axis)
                 continue
-            if float(np.prod(np.asarray(shape, dtype=np.float64))) * len(mine) > TOO_LARGE:
+            if float(np.prod(np.asarray(shape, dtype=np.float64))) * len(mine) > MOST_ENTRIES:
                 raise ModelError(f"{len(mine)} factors of shape {shape} with fixed or repeated variables are too large")
             tables = block.dense(mine, shape)
             grids = np.ogrid[tuple(slice(0, shape[f]) for f in free)] if free else []

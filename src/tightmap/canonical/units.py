@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tightmap.errors import ModelError
+from tightmap.factors.block import largest_finite
+
 if TYPE_CHECKING:
     from tightmap.factors.block import Block
     from tightmap.graph.graph import FloatArray
@@ -28,6 +31,7 @@ SAMPLE = 2048  # variables, and factors of each block, that are looked at
 MOST = 1.7e308  # the largest cost there is, about
 TINY, NORMAL = 2.0**-1074, 2.0**-1022  # the smallest number there is, and the smallest with all its bits
 SAFE = 2.0**300  # the sum of all costs in canonical units stays below this: methods square costs
+TOO_LARGE = "the costs are too large: energies could exceed the largest number there is, about 1.8e308; scale them down"
 
 
 class Unit(NamedTuple):
@@ -45,9 +49,13 @@ def choose_unit(model: Model, blocks: Sequence[Block]) -> Unit:
     if unaries is not None and len(unaries):
         ranges, largest = _ranges(unaries, model, _every(model.num_variables))
         sizes.append(ranges)
+        if model.num_variables > SAMPLE:
+            largest = max(largest, largest_finite(unaries))
     sample = np.concatenate([np.zeros(0), *sizes])
-    sample = sample[(sample > 0.0) & np.isfinite(sample)]
-    largest = max(largest, float(sample.max(initial=0.0)))
+    sample = sample[sample > 0.0]
+    largest = max([largest, float(sample.max(initial=0.0)), *(_unseen(block) for block in blocks)])
+    if math.isinf(largest):  # a weight times a cost is no number: as a cost it would forbid what nobody forbade
+        raise ModelError(TOO_LARGE)
     typical = _median(sample) if len(sample) else largest
     if typical == 0.0 or (SMALL <= typical <= LARGE and largest <= SAFE):
         return Unit(0, typical or 1.0)
@@ -93,6 +101,16 @@ def _vanish(costs: FloatArray, scaled: FloatArray) -> bool:
     with np.errstate(over="ignore"):  # of tables that no factor uses: they are zero in ``scaled``, so it is not asked
         expected = np.ldexp(costs[small], power)
         return bool(((np.ldexp(expected, -power) != costs[small]) & np.isfinite(expected)).any())
+
+
+def _unseen(block: Block) -> float:
+    """The size of the largest factor of a block of which only a sample was looked at, unless all are ordinary."""
+    if len(block) <= SAMPLE:
+        return 0.0
+    most = largest_finite(block.weights)
+    with np.errstate(over="ignore"):
+        most *= max((largest_finite(getattr(block, name)) for name in block.costs_in), default=1.0)
+    return 0.0 if most <= SAFE else float(block.sizes(slice(None)).max(initial=0.0))
 
 
 def _every(count: int) -> slice:

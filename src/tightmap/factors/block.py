@@ -77,11 +77,11 @@ class Block(ABC):
         if not self.costs_in:
             return weights
         with np.errstate(over="ignore", under="ignore"):
-            return weights * max(_largest(getattr(self, name)) for name in self.costs_in)
+            return weights * max(largest_finite(getattr(self, name)) for name in self.costs_in)
 
     def scaled(self, power: int) -> Block:
         """The same factors with all costs multiplied by 2^power."""
-        largest = max((_largest(getattr(self, name)) for name in self.costs_in), default=0.0)
+        largest = max((largest_finite(getattr(self, name)) for name in self.costs_in), default=0.0)
         if self.costs_in and largest == 0.0:
             return self  # costs nothing in any unit
         own = math.frexp(largest)[1] if largest > 0.0 else 0  # parameters get ordinary size, weights take the rest
@@ -114,8 +114,13 @@ class Block(ABC):
         return int(self.scopes.nbytes + self.weights.nbytes + sum(a.nbytes for a in self.parameters.values()))
 
 
-def _largest(values: npt.NDArray[Any]) -> float:
+def largest_finite(values: npt.NDArray[Any]) -> float:
     """The largest finite absolute value."""
+    if values.size == 0:
+        return 0.0
+    most = max(float(values.max()), -float(values.min()))
+    if math.isfinite(most):  # without the arrays that the mask needs
+        return most
     return float(np.abs(values).max(initial=0.0, where=np.isfinite(values)))
 
 

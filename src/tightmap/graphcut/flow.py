@@ -6,6 +6,7 @@ source through a node to the sink at once is counted separately, so that ``value
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,13 @@ class GridFlow(Flow):
 
     def source_side(self, largest: bool = False) -> npt.NDArray[np.bool_]:
         return self.unframe(super().source_side(largest))
+
+
+def framed_cells(shape: tuple[int, ...], offsets: npt.NDArray[np.int64]) -> float:
+    """How many cells a GridFlow has with its frame, which of many dimensions is most of them."""
+    reach = int(np.abs(offsets).max(initial=0))
+    rows = [float(math.prod(s + reach for s in shape[k:])) for k in range(1, len(shape) + 1)]
+    return shape[0] * rows[0] + 2.0 * reach * sum(rows) if rows else 0.0
 
 
 def ends(shape: tuple[int, ...], offset: npt.NDArray[np.int64]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
-from tightmap.graphcut.flow import Flow, GridFlow, MaxFlow, ends
+from tightmap.graphcut.flow import Flow, GridFlow, MaxFlow, ends, framed_cells
 from tightmap.model.checks import as_array
 from tightmap.runtime.memory import require
 
@@ -101,6 +101,8 @@ class MinimumCut:
 
     def _whole(self, a: Array) -> Array:
         if np.issubdtype(a.dtype, np.integer) and self._scale == 1.0:
+            if float(a.max(initial=0)) > self._limit:  # of any width: more than 63 bits would become negative
+                a = np.minimum(a, a.dtype.type(np.ceil(self._limit)))
             return a.astype(np.int64, copy=False)
         finite = np.isfinite(a)
         scaled = np.rint(np.where(finite, np.minimum(a, self._limit), 0) * self._scale)
@@ -123,12 +125,19 @@ class MinimumCut:
 
     def cost(self, source_side: npt.ArrayLike) -> float:
         """What the cut with these nodes on the side of the source costs."""
-        side = np.asarray(source_side, dtype=bool).reshape(self._source.shape)
+        side = as_array(source_side, "cost: source_side")
+        if side.size != self._source.size or side.dtype.kind not in "biuf":
+            raise ModelError(
+                f"cost: source_side must say of {self._source.size} nodes whether they are on the side of the source, "
+                f"got {side.dtype} of the shape {side.shape}"
+            )
+        side = side.astype(bool).reshape(self._source.shape)
         with np.errstate(over="ignore"):
             return self._cost(side)
 
     def _cost(self, side: npt.NDArray[np.bool_]) -> float:
-        total = float(self._sink[side].sum()) + float(self._source[~side].sum())
+        # as float64: sums of whole numbers would wrap around
+        total = float(self._sink[side].sum(dtype=np.float64)) + float(self._source[~side].sum(dtype=np.float64))
         if self._edges is not None:
             p, q = side[self._edges[:, 0]], side[self._edges[:, 1]]
             return total + _paid(self._pairs[0][0], p & ~q) + _paid(self._pairs[0][1], q & ~p)
@@ -169,7 +178,11 @@ class MinimumCut:
 
 
 def _paid(capacity: Array, cut: Array) -> float:
-    return float(capacity[cut].sum()) if capacity.ndim else (float(capacity) * int(cut.sum()) if cut.any() else 0.0)
+    return (
+        float(capacity[cut].sum(dtype=np.float64))
+        if capacity.ndim
+        else (float(capacity) * int(cut.sum()) if cut.any() else 0.0)
+    )
 
 
 def _own(a: npt.ArrayLike, name: str) -> Array:
@@ -179,8 +192,14 @@ def _own(a: npt.ArrayLike, name: str) -> Array:
 def _checked(a: Array, name: str) -> Array:
     if a.dtype == bool:
         a = a.astype(np.int64)
-    if not np.issubdtype(a.dtype, np.integer) and not np.issubdtype(a.dtype, np.floating):
+    if a.dtype.kind not in "iuf":
         raise ModelError(f"maxflow: {name} must be numbers, got {a.dtype}")
+    if a.dtype.kind == "f" and a.dtype.itemsize > 8:  # long doubles have more range
+        with np.errstate(over="ignore"):
+            narrow = a.astype(np.float64)
+        if (np.isinf(narrow) & np.isfinite(a)).any():
+            raise ModelError(f"maxflow: {name}: a number is more than float64 can hold")
+        a = narrow
     if np.isnan(a).any() or (a < 0).any():
         raise ModelError(f"maxflow: {name} must be at least 0; a negative or missing capacity has no cut")
     return a
@@ -217,14 +236,18 @@ def maxflow(
     if edges is not None:
         return _on_edges(s, t, as_array(edges, "maxflow: edges"), capacity, reverse, offsets)
     steps = np.eye(s.ndim, dtype=np.int64) if offsets is None else as_array(offsets, "maxflow: offsets")
-    if steps.ndim != 2 or steps.shape[1] != s.ndim or not np.issubdtype(steps.dtype, np.integer):
+    if steps.ndim != 2 or steps.shape[1] != s.ndim or steps.dtype.kind not in "iu":
         raise ModelError(f"maxflow: offsets must be whole numbers of the shape (k, {s.ndim}), got {steps.shape}")
     if not steps.any(axis=1).all():
         raise ModelError("maxflow: an offset of zeros joins a node to itself")
-    require(s.size * (24.0 + 16.0 * len(steps)), f"a network of {s.size} nodes")
     there = _per_offset(capacity, steps, s.shape, "capacity")
     back = there if reverse is None else _per_offset(reverse, steps, s.shape, "reverse")
-    return MinimumCut(s, t, None, list(zip(there, back, strict=True)), steps.astype(np.int64))
+    pairs = list(zip(there, back, strict=True))
+    inside = [all(abs(int(o)) < n for n, o in zip(s.shape, step, strict=True)) for step in steps]
+    pairs = [pair for pair, some in zip(pairs, inside, strict=True) if some]  # the others have no cells to join
+    steps = steps[np.array(inside, dtype=bool)].astype(np.int64)
+    require(framed_cells(s.shape, steps) * (24.0 + 16.0 * len(steps)), f"a network of the shape {s.shape}")
+    return MinimumCut(s, t, None, pairs, steps)
 
 
 def _on_edges(s: Array, t: Array, pairs: Array, capacity: Any, reverse: Any, offsets: Any) -> MinimumCut:
@@ -234,7 +257,7 @@ def _on_edges(s: Array, t: Array, pairs: Array, capacity: Any, reverse: Any, off
         raise ModelError(f"maxflow: with edges, source and sink are flat, one number per node; got {s.shape}")
     if pairs.size == 0:
         pairs = pairs.reshape(0, 2).astype(np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise ModelError(f"maxflow: edges must be whole numbers of the shape (m, 2), got {pairs.dtype} {pairs.shape}")
     if len(pairs) and (pairs.min() < 0 or pairs.max() >= len(s)):
         raise ModelError(f"maxflow: edges name nodes outside 0..{len(s) - 1}")

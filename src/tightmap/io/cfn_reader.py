@@ -83,6 +83,8 @@ class Reader:
     def numbers(self, texts: list[str], start: int, what: str) -> FloatArray:
         """Numbers of tokens start, start + 1, ...; the word inf is legal, nan is not."""
         try:
+            if "_" in "".join(texts):  # 1_000 is a number in Python alone
+                raise ValueError
             values = np.array([float(t) for t in texts])
         except ValueError:
             values = np.array([_float(t) for t in texts])
@@ -299,6 +301,6 @@ def _tokens(data: bytes) -> list[str]:
 
 def _float(text: str) -> float:
     try:
-        return float(text)
+        return float(text) if "_" not in text else float("nan")
     except ValueError:
         return float("nan")

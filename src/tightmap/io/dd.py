@@ -46,6 +46,8 @@ class _Rows:
     def flush(self) -> None:
         texts, width = self.texts, self.width
         try:
+            if b"_" in b"".join(texts):  # 1_000 is a number in Python alone
+                raise ValueError
             numbers = np.array(texts, dtype=np.float64).reshape(-1, width)
         except ValueError:
             numbers = np.array([_number(t) for t in texts]).reshape(-1, width)
@@ -88,7 +90,7 @@ def _parse(data: bytes) -> dict[bytes, FloatArray]:
 
 def _number(text: bytes) -> float:
     try:
-        return float(text)
+        return float(text) if b"_" not in text else float("nan")
     except ValueError:
         return float("nan")
 

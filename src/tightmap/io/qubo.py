@@ -114,7 +114,7 @@ class _Triples:
     def add(self, number: int, line: str) -> None:
         found = _TRIPLE.fullmatch(line)
         try:
-            weight = float(found[3]) if found else np.nan
+            weight = float(found[3]) if found and "_" not in found[3] else np.nan  # Python alone reads 1_000
         except ValueError:
             weight = np.nan
         if found is None or not np.isfinite(weight):
@@ -160,7 +160,7 @@ def read_qbsolv(source: Source) -> Model:
 
 def _number(text: str, line: int) -> float:
     try:
-        value = float(text)
+        value = float(text) if "_" not in text else float("nan")
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):

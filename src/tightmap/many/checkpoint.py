@@ -41,6 +41,8 @@ class Checkpoint:
     """The results in a folder, found by the fingerprint of their task."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if not isinstance(folder, str | os.PathLike) or isinstance(os.fspath(folder), bytes):
+            raise OptionError(f"checkpoint: expected the path of a folder, got {folder!r}")
         self.path = Path(folder) / JOURNAL
         self._lock = threading.Lock()
         self._synced = time.monotonic()
@@ -50,6 +52,8 @@ class Checkpoint:
             self._file: IO[bytes] = open(self.path, "ab+")  # noqa: SIM115  closed by close()
         except OSError as error:
             raise OptionError(f"checkpoint {folder}: cannot be used ({error.strerror or error})") from None
+        except ValueError as error:  # a null character
+            raise OptionError(f"checkpoint {str(folder)!a}: cannot be used ({error})") from None
         try:
             self._claim()
             self._scan()

@@ -38,6 +38,8 @@ def check_costs(values: Any, what: str) -> FloatArray:
     try:
         if not within and np.iscomplexobj(values):
             raise TypeError("complex numbers are no costs")
+        if not within and np.asarray(values).dtype.kind in "mM":  # NaT would become a cost of -9e18
+            raise TypeError("dates and times are no costs")
         with nullcontext() if within else np.errstate(over="ignore"):
             array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
@@ -55,9 +57,15 @@ def check_costs(values: Any, what: str) -> FloatArray:
     if not within and np.isinf(array).any():
         # a hard constraint that nobody asked for: numbers of more range than float64 (long doubles, decimals)
         given = np.asarray(values, dtype=object).reshape(array.shape)[np.isinf(array)]
-        if any(not isinstance(v, str) and v != math.inf for v in given):
+        if any(not _means_infinity(v) for v in given):
             raise ModelError(f"{what}: a number is more than float64 can hold")
     return array
+
+
+def _means_infinity(value: Any) -> bool:
+    if isinstance(value, str | bytes):  # "1e999" is read as +inf, too
+        return "n" in str(value)
+    return bool(value == math.inf)
 
 
 _WITHIN_FLOAT64 = frozenset(
@@ -189,8 +197,9 @@ def evidence_pairs(evidence: Any) -> tuple[IntArray, IntArray]:
     """Variables and labels of evidence: {variable: label}, pairs, or an (m, 2) array of integers."""
     expected = "evidence: expected {variable: label} or pairs (variable, label) of integers"
     if isinstance(evidence, np.ndarray):
+        _refuse_masked(evidence, "evidence")
         pairs = evidence.reshape(0, 2).astype(np.int64) if evidence.size == 0 else evidence
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
             raise ModelError(f"{expected}, got an array of shape {pairs.shape}, {pairs.dtype}")
     else:
         try:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from tightmap.factors.custom import CustomBlock
 
 UNARY_ENTRIES = 1 << 20  # unary costs of shared tables that are written out at a time
+MOST_DIMENSIONS = 32  # of a grid; arrays of older versions of NumPy have no more
+STEPS = 1 << 20  # to neighbours on a grid: a cube of 13 dimensions has nearly as many corners and faces
 SPARSE_ARITY = 64  # more than two labels each would be more labellings than can be numbered
 
 
@@ -74,8 +76,15 @@ def neighbourhoods(dimensions: int) -> dict[int, int]:
 @cache
 def grid_steps(dimensions: int, reach: int) -> list[tuple[int, ...]]:
     """From the first to the second end of the edges of a grid, in the order in which ``Model.edges`` lists them."""
-    steps = sorted(product((-1, 0, 1), repeat=dimensions), key=_axes_first)
-    return [step for step in steps if 0 < sum(map(abs, step)) <= reach and step > (0,) * dimensions]
+    steps = []
+    for changed in range(1, reach + 1):
+        for axes in combinations(range(dimensions), changed):
+            for signs in product((1, -1), repeat=changed - 1):  # the first coordinate that changes, grows
+                step = [0] * dimensions
+                for axis, sign in zip(axes, (1, *signs), strict=True):
+                    step[axis] = sign
+                steps.append(tuple(step))
+    return sorted(steps, key=_axes_first)
 
 
 class Model:
@@ -129,6 +138,8 @@ class Model:
         if not shape or not all(whole) or min(*shape, labels) < 1:
             raise ModelError(f"grid: sizes and labels must be whole numbers and at least 1, got {shape} and {labels!r}")
         count = math.prod(int(s) for s in shape)
+        if count * int(labels) >= 2**62 or len(shape) > MOST_DIMENSIONS:
+            raise ModelError(f"grid: more than 2^62 labels or {MOST_DIMENSIONS} dimensions are not supported")
         require(8.0 * count * labels, f"a grid of {' x '.join(map(str, shape))} variables with {labels} labels")
         model = cls(np.broadcast_to(np.int64(labels), count))
         if len(shape) == 2:
@@ -229,6 +240,8 @@ class Model:
         if not isinstance(wanted, int | np.integer) or wanted not in reach:
             choice = " or ".join(map(str, reach))
             raise ModelError(f"edges: neighbours must be {choice} on this grid, got {neighbours}")
+        if wanted > 2 * STEPS:
+            raise ModelError(f"edges: {wanted} neighbours are more than {2 * STEPS}, list the edges yourself")
         index = np.arange(self.num_variables).reshape(shape)
         steps = grid_steps(len(shape), reach[wanted])
         sizes = [math.prod(max(0, n - abs(o)) for n, o in zip(shape, step, strict=True)) for step in steps]

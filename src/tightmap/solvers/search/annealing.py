@@ -48,12 +48,13 @@ GROWTH = 1.3  # every cycle has so many times the sweeps of the one before
 
 
 @lean
-def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps, first, random, budget, left):
-    """Up to ``sweeps`` sweeps, the first one from variable ``first`` on, until they have cost ``budget`` units of work.
+def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps, first, made, random, budget, left):
+    """Up to ``sweeps`` sweeps, until they have cost ``budget`` units of work.
 
+    The first one goes on with variable ``first``, for which ``made`` labels have been proposed.
     value = [energy now, lowest at the end of a sweep];   touched[i] = kept costs that change with the label of i
     Returns the temperature, the sweeps that are left, what is left of the budget (at the end of a sweep, 0 when
-    nothing is), and the variable to go on with when time was up, or 0 at the end of a sweep.
+    nothing is), and the variable to go on with when time was up, with its proposals so far; 0, 0 at the end of a sweep.
     """
     until = end_of(left)
     look, work = LOOK, 0
@@ -62,11 +63,11 @@ def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps,
             if work > look:
                 look = work + LOOK
                 if late(until):
-                    return temperature, sweeps - sweep, budget - work, i
+                    return temperature, sweeps - sweep, budget - work, i, made
             o = g.offset[i]
             others = g.cards[i] - 1
-            work += PROPOSAL * others
-            for _ in range(others):
+            work += PROPOSAL * (others - made)
+            for at in range(made, others):
                 s = int(uniform(random) * others)
                 now = labels[i]
                 if s >= now:
@@ -76,6 +77,12 @@ def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps,
                     change_label(g, labels, cost, i, s)
                     value[0] += d
                     work += UPDATE * touched[i]
+                    if work > look:  # one variable may have as many labels as an image pixels
+                        look = work + LOOK
+                        if late(until):
+                            work -= PROPOSAL * (others - at - 1)
+                            return temperature, sweeps - sweep, budget - work, i, at + 1
+            made = 0
         first = 0
         if value[0] < value[1]:
             value[1] = value[0]
@@ -83,8 +90,8 @@ def metropolis(g, touched, labels, cost, best, value, temperature, rate, sweeps,
                 best[i] = labels[i]
         temperature *= rate
         if work >= budget:
-            return temperature, sweeps - sweep - 1, 0, 0
-    return temperature, 0, budget - work, 0
+            return temperature, sweeps - sweep - 1, 0, 0, 0
+    return temperature, 0, budget - work, 0, 0
 
 
 @dataclass
@@ -104,6 +111,7 @@ class State:
     sweeps: int = 0  # of the present cycle, those that were made included
     budget: int = ITERATION  # units of work left to the present iteration; below 0 in the middle of its last sweep
     variable: int = 0  # where the present sweep goes on
+    proposals: int = 0  # that were made for it
     temperature: float = 0.0
 
 
@@ -166,12 +174,13 @@ class Annealing(Solver):
     def step(self, state: State) -> Progress:
         """An iteration is about ITERATION units of work, in slices of time: where these end changes nothing."""
         rate = COLD ** (1.0 / state.sweeps)
-        state.temperature, state.left, state.budget, state.variable = metropolis(
+        state.temperature, state.left, state.budget, state.variable, state.proposals = metropolis(
             state.graph.arrays, state.touched, state.labels, state.cost, state.walk, state.value, state.temperature,
-            rate, state.left, state.variable, state.random, state.budget, time_left(state.context, SLICE),
+            rate, state.left, state.variable, state.proposals, state.random, state.budget,
+            time_left(state.context, SLICE),
         )  # fmt: skip
         info = {"temperature": state.temperature}
-        if state.variable > 0 or (state.left > 0 and state.budget > 0):
+        if state.variable > 0 or state.proposals > 0 or (state.left > 0 and state.budget > 0):
             return Progress(iterations=0, info=info, pending=True)
         state.budget = ITERATION
         improved = None

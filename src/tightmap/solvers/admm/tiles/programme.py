@@ -25,7 +25,7 @@ from tightmap.graph.stencil import Stencil
 from tightmap.solvers.admm.grid_layout import fits
 from tightmap.solvers.admm.schedule import Cycle
 from tightmap.solvers.admm.tiles.engines import Engine, Inline, Processes
-from tightmap.solvers.admm.tiles.rows import DIRECTIONS, GridRows
+from tightmap.solvers.admm.tiles.rows import DIRECTIONS, LARGEST, GridRows
 from tightmap.solvers.admm.tiles.store import ITERATES, LABELLINGS, layouts
 from tightmap.solvers.admm.tiles.sweep import Segment
 from tightmap.solvers.admm.tiles.worker import Step
@@ -81,11 +81,11 @@ def check_model(model: GridRows) -> None:
         raise ModelError(f"weights must be for two directions or, with diagonals, four, got {model.directions}")
     if not isinstance(model.weights, tuple) and model.weights.shape != (model.height, model.directions, model.width):
         raise ModelError(f"weights must be (height, directions, width), got {model.weights.shape}")
-    if isinstance(model.weights, tuple) and not np.isfinite(model.weights).all():
-        raise ModelError("weights must be finite")
+    if isinstance(model.weights, tuple) and not (np.abs(model.weights) <= LARGEST).all():
+        raise ModelError(f"weights must be finite and no larger than {LARGEST:g}")
     profile = np.array(model.profile)
-    rising = len(profile) == model.labels and profile[0] == 0.0 and (np.diff(profile) >= 0).all()
-    if not rising or not np.isfinite(profile).all() or not fits(_outline(model)):
+    finite = len(profile) == model.labels and bool((np.abs(profile) <= LARGEST).all())
+    if not finite or profile[0] != 0.0 or (np.diff(profile) < 0).any() or not fits(_outline(model)):
         raise ModelError(
             "the cost of a difference of labels must be 0 at 0, rise, and level off at a difference of 8 or less"
         )

@@ -8,6 +8,7 @@ of moves), so that the result depends on the height of a tile and never on who c
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.errors import ModelError
+from tightmap.model.checks import as_array
 
 Array = npt.NDArray[Any]
 DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))  # of edges, from their first end: right, down, and the diagonals
 TILE = 256  # rows
+LARGEST = 1e30  # cost: the iterates are in single precision, and methods add and square costs
 
 
 class Source(Protocol):
@@ -116,7 +119,7 @@ class ByFunction:
     shape: tuple[int, ...]
 
     def read(self, first: int, last: int) -> Array:
-        rows = np.asarray(self.function(first, last))
+        rows = as_array(self.function(first, last), f"rows {first}..{last}")
         if rows.shape != (last - first, *self.shape[1:]):
             wanted = (last - first, *self.shape[1:])
             raise ModelError(f"rows {first}..{last} must have the shape {wanted}, the function gave {rows.shape}")
@@ -131,7 +134,11 @@ def source_of(data: Any, shape: tuple[int, ...] | None = None) -> Source:
     if callable(data):
         if shape is None:
             raise ModelError("a function of rows needs the shape of the whole: shape=(height, width, labels)")
-        return ByFunction(data, tuple(int(n) for n in shape))
+        try:
+            sizes = tuple(operator.index(n) for n in shape)
+        except TypeError:
+            raise ModelError(f"shape: expected (height, width, labels) as whole numbers, got {shape!r}") from None
+        return ByFunction(data, sizes)
     if isinstance(data, str | os.PathLike):
         return _from_path(os.fspath(data))
     if isinstance(data, np.memmap) and data.flags.c_contiguous:
@@ -140,7 +147,7 @@ def source_of(data: Any, shape: tuple[int, ...] | None = None) -> Source:
             return place
     if hasattr(data, "read") and hasattr(data, "cut") and hasattr(data, "shape"):
         return data
-    array = np.asarray(data)
+    array = as_array(data, "rows")
     return InMemory(array, array.shape)
 
 
@@ -159,21 +166,43 @@ def _place_in_file(data: np.memmap[Any, Any]) -> InFile | None:
 
 def _from_path(path: str) -> Source:
     name, _, dataset = path.rpartition(":")
-    if name.endswith((".h5", ".hdf5")):
-        import h5py
+    try:
+        if name.endswith((".h5", ".hdf5")):
+            import h5py
 
-        with h5py.File(name, "r") as file:
-            return InHdf5(os.path.abspath(name), dataset, tuple(file[dataset].shape))
-    if path.endswith(".zarr"):
-        import zarr
+            with h5py.File(name, "r") as file:
+                found = file.get(dataset) if dataset else None
+                if not isinstance(found, h5py.Dataset):
+                    raise ModelError(f"{name}: has no dataset {dataset!r}")
+                return InHdf5(os.path.abspath(name), dataset, tuple(found.shape))
+        if path.endswith(".zarr"):
+            import zarr
 
-        return InZarr(os.path.abspath(path), tuple(zarr.open(path, mode="r").shape))
-    if path.endswith(".npy") and Path(path).is_file():
-        mapped = np.load(path, mmap_mode="r")
-        if not mapped.flags.c_contiguous:
-            raise ModelError(f"{path}: must be in C order")
-        return InFile(os.path.abspath(path), mapped.shape, mapped.dtype.str, int(mapped.offset))
+            return InZarr(os.path.abspath(path), tuple(zarr.open(path, mode="r").shape))
+        if path.endswith(".npy") and Path(path).is_file():
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not mapped.flags.c_contiguous:
+                raise ModelError(f"{path}: must be in C order")
+            return InFile(os.path.abspath(path), mapped.shape, mapped.dtype.str, int(mapped.offset))
+    except ModuleNotFoundError as error:
+        raise ModelError(f"{path}: {error.name} is needed to read it; pip install {error.name}") from None
+    except ModelError:
+        raise
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelError(f"{path}: cannot be read ({error})") from None
     raise ModelError(f"{path}: expected a .npy or .zarr file that exists, or FILE.h5:DATASET")
+
+
+def _checked(rows: Array, what: str) -> npt.NDArray[np.float64]:
+    """Costs as float64, none of them too large for single precision."""
+    if rows.dtype.kind not in "biuf":
+        raise ModelError(f"{what}: expected numbers, got {rows.dtype}")
+    out = rows.astype(np.float64, copy=False)
+    if not np.isfinite(out).all():
+        raise ModelError(f"{what}: all costs must be finite")
+    if out.size and max(out.max(), -out.min()) > LARGEST:
+        raise ModelError(f"{what}: a cost is above {LARGEST:g}, which single precision cannot count with; scale them")
+    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +234,7 @@ class GridRows:
 
     @property
     def label_type(self) -> type:
-        return np.uint8 if self.labels <= 256 else np.uint16
+        return np.uint8 if self.labels <= 1 << 8 else np.uint16 if self.labels <= 1 << 16 else np.uint32
 
     @property
     def tiles(self) -> int:
@@ -223,10 +252,7 @@ class GridRows:
 
     def unaries(self, first: int, last: int) -> npt.NDArray[np.float64]:
         """(rows, width, labels)"""
-        rows = self.unary.read(first, last).astype(np.float64, copy=False)
-        if not np.isfinite(rows).all():
-            raise ModelError(f"unaries of the rows {first}..{last}: all costs must be finite")
-        return rows
+        return _checked(self.unary.read(first, last), f"unaries of the rows {first}..{last}")
 
     def planes(self, first: int, last: int) -> npt.NDArray[np.float64]:
         """(directions, rows, width) weights at the first ends of edges, zero where an edge would leave the image."""
@@ -234,9 +260,9 @@ class GridRows:
         if isinstance(self.weights, tuple):
             planes += np.array(self.weights)[:, None, None]
         else:
-            planes += self.weights.read(first, last).transpose(1, 0, 2)
-            if not np.isfinite(planes).all():
-                raise ModelError(f"weights of the rows {first}..{last}: all must be finite")
+            planes += _checked(self.weights.read(first, last), f"weights of the rows {first}..{last}").transpose(
+                1, 0, 2
+            )
         for plane, (down, right) in zip(planes, DIRECTIONS, strict=False):
             if down and last == self.height:
                 plane[-1] = 0.0
