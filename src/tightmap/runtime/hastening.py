@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir as llvm_ir
@@ -152,11 +153,17 @@ def _attribute(self: Any, typ: Any, attr: str) -> Any:
         return found
 
 
+@cache
+def _layout(target_data: Any) -> str:
+    """LLVM would write it anew for every question."""
+    return str(target_data)
+
+
 def _size(self: Any, ty: Any) -> int:
     """Bytes of a type; Numba has LLVM read a module with a variable of that type."""
     if isinstance(ty, llvm_ir.IdentifiedStructType):  # its text is a name only
         return _original_size(self, ty)
-    key = str(ty), str(self.target_data)
+    key = str(ty), _layout(self.target_data)
     found = _sizes.get(key)
     if found is None:
         found = _sizes[key] = _original_size(self, ty)

@@ -37,6 +37,7 @@ from tightmap.solvers.trws.strips import (
 )
 
 WORTH_THREADS = 1 << 17  # models with fewer message entries run on one thread
+NO_UNARIES = np.zeros(0)
 WIDEST = 16  # quadratic costs that rise over more differences than this use the parabolas of the general engine
 
 
@@ -45,6 +46,7 @@ class Passes(NamedTuple):
 
     rounding: bool = True  # labels are chosen on the way
     certify: bool = True  # the bound is wanted
+    sparing: bool = False  # of several iterations only the last one chooses labels
 
 
 BOTH = Passes()
@@ -158,17 +160,19 @@ class GridMessages(Engine[Passes, FloatArray]):
         """
         bound = (-math.inf, 0.0)
         for k in range(count):
-            self._pass(True, how.rounding)
+            rounding = how.rounding and (k == count - 1 or not how.sparing)
+            self._pass(True, rounding)
             if how.certify and k == count - 1:
                 bound = self._bound()
-            self._pass(False, how.rounding)
+            self._pass(False, rounding)
         return bound
 
     def _bound(self) -> tuple[float, float]:
         grid, begin = self.grid, clock.now()
         sums = np.zeros(grid.strips * 2 * LANES)
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
-        self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
+        bare = grid._replace(unary=NO_UNARIES)  # it has its own: no kernel for each type of the others
+        self.crew.run(bound_sweep, grid.strips, bare, self.graph.unary, self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
         self._took("bound", clock.now() - begin)
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip

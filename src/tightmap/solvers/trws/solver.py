@@ -202,7 +202,9 @@ class TRWS(Solver):
             count, rounding, certify_now = 1, True, True
             ends = done + count == BLOCK
         try:
-            raw, error = engine.iterate(count, Passes(rounding, certify_now), time_left(state.context))
+            # the labels in between would not be looked at before those of the last iteration, which are better
+            how = Passes(rounding, certify_now, sparing=first and certify_now and not ends)
+            raw, error = engine.iterate(count, how, time_left(state.context))
         except TimeUp:
             return Progress(iterations=0, pending=True)
         state.iteration += count
