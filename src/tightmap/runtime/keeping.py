@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +118,11 @@ class _CodeOnly(CompileResultCacheImpl):
     """
 
     def reduce(self, cres: Any) -> Any:
-        (name, kind, (code, _)), fndesc, *rest = super().reduce(cres)
+        bare = cres._replace(type_annotation="")  # the listing: writing it takes longer than all the rest
+        (name, kind, (code, _)), fndesc, *rest = super().reduce(bare)
         made = {function.name for function in cres.library.get_defined_functions()}
         names = made & {fndesc.llvm_func_name, fndesc.llvm_cpython_wrapper_name}
-        rest[_LISTING] = ""
         return (name, kind, (code, _defining(names))), fndesc, *rest
-
-
-_LISTING = list(signature(compiler.CompileResult._rebuild).parameters).index("typeann") - 3  # counted after fndesc
 
 
 def _defining(names: Iterable[str]) -> bytes:

@@ -192,7 +192,12 @@ def name_environments(result: Any) -> None:
 
 
 def _widened(kind: Any) -> Any:
-    """int64 for literals and all integers but uint64, so that a function is not compiled for each width."""
+    """int64 for literals and all integers but uint64, so that a function is not compiled for each width or constant.
+
+    True and False are no reason either: LLVM leaves out what a constant switches off wherever it inlines the function.
+    """
+    if isinstance(kind, types.BooleanLiteral):
+        return types.boolean
     if isinstance(kind, types.IntegerLiteral) or (isinstance(kind, types.Integer) and kind != types.uint64):
         return types.int64
     return kind

@@ -111,11 +111,16 @@ class GeneralMessages(Engine[Passes, FloatArray]):
 class GridMessages(Engine[Passes, FloatArray]):
     """Of a grid of four or eight neighbours with one table of differences, in single or double precision."""
 
-    def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
+    def __init__(
+        self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike, earlier: object = None
+    ) -> None:
+        """``earlier``: an engine whose messages this one goes on from, if it has the same structure and precision."""
         self.graph = graph
         self.grid: Strips
         frame = graph.kept_structure(f"strips of trws, {np.dtype(dtype)}", lambda: build_frame(stencil, dtype))
-        self.grid, self.shift = fill_strips(frame, graph.unary)
+        before = earlier.grid if isinstance(earlier, GridMessages) and earlier._fits(graph, frame) else None
+        self.goes_on = before is not None
+        self.grid, self.shift = fill_strips(frame, graph.unary, before)
         self.entries = graph.m * stencil.labels
         self.blur = 1e-9 if self.grid.messages.dtype == np.float64 else 1e-6
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
@@ -179,15 +184,11 @@ class GridMessages(Engine[Passes, FloatArray]):
         operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
 
-    def take_over(self, earlier: GridMessages) -> bool:
-        """As GeneralMessages.take_over; the precision has to be the same too."""
-        mine, other = self.grid, earlier.grid
-        same = (mine.height, mine.width, mine.messages.dtype) == (other.height, other.width, other.messages.dtype)
-        if not same or mine.eight != other.eight or not same_structure(earlier.graph, self.graph):
-            return False
-        mine.messages[:] = other.messages
-        mine.across[:] = other.across
-        return True
+    def _fits(self, graph: Graph, frame: Strips) -> bool:
+        """Whether the messages are of use in a frame of that graph."""
+        mine, other = self.grid, frame
+        same = (mine.height, mine.width, mine.gamma.dtype) == (other.height, other.width, other.gamma.dtype)
+        return same and mine.eight == other.eight and same_structure(self.graph, graph)
 
     def _twin(self) -> GeneralMessages:
         """The same model with one slot per edge, from which messages of both ends can be made."""
