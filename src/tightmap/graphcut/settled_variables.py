@@ -41,16 +41,15 @@ def _settle(net, cards, m, start, unary, settled, queue, queued):
         queued[p] = 0
         # how far is the best label ahead, and can the edges catch up?
         first = start[p]
-        a, low, ahead = 0, unary[first], unary[first + 1]
-        if ahead < low:
-            a, low, ahead = 1, ahead, low
-        for b in range(2, cards[p]):
-            cost = unary[first + b]
-            if cost < low:
-                a, low, ahead = b, cost, low
-            elif cost < ahead:
-                ahead = cost
-        ahead -= low
+        a = 0
+        for b in range(1, cards[p]):
+            if unary[first + b] < unary[first + a]:
+                a = b
+        ahead = unary[first + (1 if a == 0 else 0)]
+        for b in range(cards[p]):
+            if b != a:
+                ahead = min(ahead, unary[first + b])
+        ahead -= unary[first + a]
         linear = False
         for k in range(degree(net, p)):
             if ahead <= 0:
