@@ -7,8 +7,11 @@ overhead    milliseconds of ``solve`` on a 3 x 3 Potts model of three labels, ke
 cuts        expansion on a Potts grid, with the building of the model, beside PyMaxflow's: milliseconds of processor
             time, one thread
 prepare     frames of a Potts grid, in each of which 5 % of the pixels are drawn anew: milliseconds of processor time,
-            one thread, by models made anew (fresh), a plan that begins anew (cold) and a plan that goes on (warm)
-solve_many  models per second, 100 x 100 x 4, ten iterations of TRW-S: in turn, with one and two workers, on Ray
+            one thread, by models made anew (fresh), a plan that begins anew (cold) and a plan that goes on (warm);
+            medians of several rounds, in each of which the three take turns on the same frames
+solve_many  models per second, 100 x 100 x 4, ten iterations of TRW-S: in turn, with one and two workers, on Ray;
+            no model has been solved before, so that its canonical form is part of the work everywhere; and
+            milliseconds of processor time per model, of this process and of the workers (their start left out)
 
 Machines are shared: look at ratios within one run.
 """
@@ -16,12 +19,18 @@ Machines are shared: look at ratios within one run.
 from __future__ import annotations
 
 import argparse
+import copy
+import resource
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import tightmap as tm
+
+ROUNDS = 5  # of ``prepare``
+FEW = 20  # models that a second sequence has less than the first one
 
 
 def picture(size: int, labels: int, seed: int) -> np.ndarray:
@@ -120,12 +129,11 @@ def frames(size: int, labels: int, count: int) -> list[np.ndarray]:
 
 def prepared(methods: tuple[str, ...], size: int, labels: int, count: int) -> None:
     print(f"\nprepare, {size} x {size} x {labels} Potts, 5 % of the pixels change, milliseconds per frame")
-    print("  method        fresh     cold     warm  fresh : warm   energy warm : fresh")
-    sequence = frames(size, labels, count)
+    print("  method        fresh     cold     warm   fresh : warm      energy warm : fresh")
+    sequence = frames(size, labels, count + 2)
     for method in methods:
         model = grid(size, labels)
         tm.solve(model, method)
-        seconds, energies = {}, {}
 
         def fresh(costs: np.ndarray) -> tm.Result:
             other = tm.Model.grid(size, size, labels)
@@ -133,20 +141,29 @@ def prepared(methods: tuple[str, ...], size: int, labels: int, count: int) -> No
             other.add_potts(other.edges(), 0.25)
             return tm.solve(other, method, threads=1)  # noqa: B023  called before the loop goes on
 
-        plan = tm.prepare(model, method, threads=1)
-        plan.solve()
-        ways: dict[str, Callable[[np.ndarray], tm.Result]] = {
-            "fresh": fresh,
-            "cold": lambda costs, plan=plan: plan.solve(unaries=costs, warm=False),
-            "warm": lambda costs, plan=plan: plan.solve(unaries=costs),
-        }
-        for name, way in ways.items():
-            begin = time.process_time()
-            energies[name] = [way(costs).energy for costs in sequence]
-            seconds[name] = 1e3 * (time.process_time() - begin) / count
-        ratio = np.mean(np.array(energies["warm"]) / np.array(energies["fresh"]))
-        row = "".join(f"{seconds[name]:9.1f}" for name in ways)
-        print(f"  {method:10s}{row}{seconds['fresh'] / seconds['warm']:14.1f}{ratio:22.6f}")
+        rounds: list[list[float]] = []
+        ratio = 1.0
+        for number in range(ROUNDS + 1):
+            plan = tm.prepare(model, method, threads=1)
+            ways: dict[str, Callable[[np.ndarray], tm.Result]] = {
+                "fresh": fresh,
+                "cold": lambda costs, plan=plan: plan.solve(unaries=costs, warm=False),
+                "warm": lambda costs, plan=plan: plan.solve(unaries=costs),
+            }
+            energies, spent = {}, []
+            for name, way in ways.items():
+                for costs in sequence[:2]:
+                    way(costs)  # from here on every frame comes from the one before it
+                begin = time.process_time()
+                energies[name] = [way(costs).energy for costs in sequence[2:]]
+                spent.append(1e3 * (time.process_time() - begin) / count)
+            if number:  # in the first one kernels are loaded
+                rounds.append([*spent, spent[0] / spent[2]])
+            ratio = float(np.mean(np.array(energies["warm"]) / np.array(energies["fresh"])))
+        *medians, gain = np.median(rounds, axis=0)
+        row = "".join(f"{milliseconds:9.1f}" for milliseconds in medians)
+        least, most = min(r[3] for r in rounds), max(r[3] for r in rounds)
+        print(f"  {method:10s}{row}{gain:8.1f} ({least:.1f} to {most:.1f}){ratio:14.6f}")
 
 
 def throughput(count: int, size: int, ray: bool) -> None:
@@ -156,13 +173,28 @@ def throughput(count: int, size: int, ray: bool) -> None:
     if ray:
         places.append({"engine": "ray", "workers": 2, "threads": 1})
     for place in places:
-        sequence = (models[i % len(models)] for i in range(count))
-        outcomes = tm.solve_many(sequence, method="trws", max_iterations=10, **place)
-        next(outcomes).get()  # workers have started and loaded their kernels
-        begin = time.perf_counter()
-        done = sum(outcome.get() is not None for outcome in outcomes)
+
+        def seconds_of(number: int, place: dict[str, Any] = place) -> np.ndarray:
+            """Of wall time, and of the processor in this process and in its workers, for so many models."""
+            sequence = (copy.copy(models[i % len(models)]) for i in range(number))  # without what was derived from them
+            begin = np.array([time.perf_counter(), *_processor()])
+            for outcome in tm.solve_many(sequence, method="trws", max_iterations=10, **place):
+                outcome.get()
+            return np.array([time.perf_counter(), *_processor()]) - begin
+
+        few = min(FEW, count // 2)
+        start = seconds_of(few)  # workers start and load their kernels, which takes as long for a thousand models
+        wall, own, workers = (seconds_of(count) - start) / (count - few)
         name = place.get("engine", "processes") + (f", {place['workers']} workers" if "workers" in place else "")
-        print(f"  {name:24s}{done / (time.perf_counter() - begin):8.1f}")
+        print(
+            f"  {name:24s}{1.0 / wall:8.1f}   processor: {1e3 * own:6.2f} ms here, {1e3 * workers:6.2f} ms in workers"
+        )
+
+
+def _processor() -> tuple[float, float]:
+    """Seconds of the processor that this process and those that it has waited for have taken."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime, others.ru_utime + others.ru_stime
 
 
 def main() -> None:

@@ -257,7 +257,7 @@ def test_without_a_place_on_disk_it_still_works(monkeypatch):
         return 2 * x
 
     with pytest.raises(RuntimeError):
-        keeping._OwnCache(None, None)
+        keeping._OwnCache(None, None, "")
     assert twice(4) == 8
 
 

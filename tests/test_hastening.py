@@ -63,7 +63,7 @@ def test_the_machine_code_is_the_same(tmp_path):
 
 def test_the_variables_of_a_statement_are_the_same():
     statements = 0
-    for kernel in (energies.labelling_energy, energies._unary_argmin, energies._terms_size):
+    for kernel in (energies.labelling_sums, energies._unary_argmin, energies._bound_factors):
         for block in run_frontend(kernel.py_func).blocks.values():
             for statement in block.body:
                 found = [v.name for v in statement.list_vars()]

@@ -82,6 +82,10 @@ class Proof:
         self._size = 0.0  # of the terms of the labelling
         self._minima: float | None = None  # of the smallest entries of all tables
 
+    def learn(self, labels: npt.NDArray[np.integer], size: float) -> None:
+        """The size of the terms of a labelling, from whoever has computed it."""
+        self._labels, self._size = labels, size
+
     def holds(self, labels: npt.NDArray[np.integer], energy: float, bound: float) -> bool:
         """``energy`` is the canonical one of ``labels``, ``bound`` a certified one."""
         gap = energy - bound
@@ -94,7 +98,7 @@ class Proof:
         graph = self.graph
         error = 2.0 * getattr(bound, "error", 0.0)
         if self._labels is not labels:
-            self._labels, self._size = labels, labelling_size(graph, labels)
+            self.learn(labels, labelling_size(graph, labels))
         terms = UNIT * (graph.n + graph.m + 4) * self._size + 2.0 * graph.slack
         if gap > error + terms:
             return False

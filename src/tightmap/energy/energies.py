@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT, Certified, certify
-from tightmap.energy.on_lattice import lattice_argmin, lattice_energy, lattice_minima, lattice_size
-from tightmap.factors.kernels import contract, load_unary, minimum, value, workspace
+from tightmap.energy.on_lattice import lattice_argmin, lattice_minima, lattice_sums
+from tightmap.factors.kernels import contract, load_unary, minimum, most_labels, value, workspace
 from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.runtime import parallel
@@ -40,11 +40,13 @@ def blocks(count: int) -> int:
 
 
 @lean
-def labelling_energy(g, labels):
-    """Energy of a labelling without the constant."""
-    unary = 0.0
+def labelling_sums(g, labels):
+    """Energy of a labelling without the constant, and the sum of the absolute values of its terms."""
+    unary, size = 0.0, 0.0
     for i in range(len(g.cards)):
-        unary += g.unary[g.offset[i] + labels[i]]
+        v = g.unary[g.offset[i] + labels[i]]
+        unary += v
+        size += abs(v)
     rest = 0.0
     kind, weight, param, params, scope_start, scope, cards = (
         g.kind, g.weight, g.param, g.params, g.scope_start, g.scope, g.cards,
@@ -54,17 +56,34 @@ def labelling_energy(g, labels):
         if scope_start[f + 1] - a == 2 and is_plain(kind[f]):
             # plain pairs in place: calling ``value`` with all arrays costs ten times the work
             j = scope[a + 1]
-            rest += plain_cost(kind[f], weight[f], params, param[f], cards[j], labels[scope[a]], labels[j])
+            v = plain_cost(kind[f], weight[f], params, param[f], cards[j], labels[scope[a]], labels[j])
         else:
-            rest += value(g, f, labels)
-    return unary + rest
+            v = value(g, f, labels)
+        rest += v
+        size += abs(v)
+    return unary + rest, size
+
+
+def energy_and_size(graph: Graph, labels: npt.NDArray[np.integer]) -> tuple[float, float]:
+    """The energy with the sum of the absolute values of its terms, which its rounding error is proportional to.
+
+    Most of the work is fetching the terms: both take hardly longer than one.
+    """
+    if graph.lattice is not None:
+        total, size = lattice_sums(graph.lattice.pixels, labels)
+    else:
+        total, size = labelling_sums(graph.arrays, np.asarray(labels, dtype=np.int64))
+    return graph.constant + total, abs(graph.constant) + size
 
 
 def energy(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
     """Energy of a labelling of the canonical variables; a forbidden entry costs graph.hard, not inf."""
-    if graph.lattice is not None:
-        return graph.constant + lattice_energy(graph.lattice.pixels, labels)
-    return graph.constant + float(labelling_energy(graph.arrays, np.asarray(labels, dtype=np.int64)))
+    return energy_and_size(graph, labels)[0]
+
+
+def labelling_size(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
+    """Sum of the absolute values of all terms of an energy."""
+    return energy_and_size(graph, labels)[1]
 
 
 def unary_argmin(graph: Graph) -> IntArray:
@@ -245,42 +264,25 @@ def trivial_bound(graph: Graph) -> Certified:
     return lower_bound(graph, np.zeros(int(message_offsets(graph)[-1]) if graph.n else 0))
 
 
-@lean
-def _terms_size(g, labels):
-    total = 0.0
-    for i in range(len(g.cards)):
-        total += abs(g.unary[g.offset[i] + labels[i]])
-    for f in range(len(g.kind)):
-        total += abs(value(g, f, labels))
-    return total
-
-
-def labelling_size(graph: Graph, labels: npt.NDArray[np.integer]) -> float:
-    """Sum of the absolute values of all terms of an energy: what its rounding error is proportional to."""
-    if graph.lattice is not None:
-        return abs(graph.constant) + lattice_size(graph.lattice.pixels, labels)
-    return abs(graph.constant) + float(_terms_size(graph.arrays, np.asarray(labels, dtype=np.int64)))
-
-
 @compiled
-def _minima_size(g, scratch):
-    total = 0.0
-    widest = 0
-    for i in range(len(g.cards)):
-        low = g.unary[g.offset[i]]
-        for s in range(1, g.cards[i]):
-            low = min(low, g.unary[g.offset[i] + s])
-        total += abs(low)
-        widest = max(widest, g.cards[i])
-    zeros, start = np.zeros(widest), np.zeros(128, np.int64)
+def _least(g, scratch):
+    zeros, start = np.zeros(most_labels(g.cards)), np.zeros(128, np.int64)
     work, out = np.empty(scratch), np.empty(scratch)
+    least = np.empty(len(g.kind))
     for f in range(len(g.kind)):
-        total += abs(minimum(g, f, zeros, start, out, work))
-    return total
+        least[f] = minimum(g, f, zeros, start, out, work)
+    return least
+
+
+def smallest_entries(graph: Graph) -> FloatArray:
+    """(m,) the smallest entry of every factor."""
+    return _least(graph.arrays, workspace(graph.arrays))
 
 
 def minima_size(graph: Graph) -> float:
     """Sum of the absolute values of the smallest entries of all tables."""
     if graph.lattice is not None:
         return lattice_minima(graph.lattice.pixels, graph.m)
-    return float(_minima_size(graph.arrays, workspace(graph.arrays)))
+    g = graph.arrays
+    unaries = np.minimum.reduceat(g.unary, g.offset[:-1]) if graph.n else g.unary
+    return float(np.abs(unaries).sum() + np.abs(smallest_entries(graph)).sum())

@@ -14,15 +14,16 @@ from tightmap.runtime.compiled import compiled
 
 
 @compiled
-def _rows(first, last, g, labels, absolute, unary, rest):
-    """unary[r], rest[r]: what the pixels of row r pay, and the edges that begin there (``absolute``: the sizes)."""
+def _rows(first, last, g, labels, unary, rest, size):
+    """unary[r], rest[r]: what the pixels of row r pay, and the edges that begin there; size[r]: of both, in size."""
     W, S = g.width, g.labels
     for r in range(first, last):
-        total = 0.0
+        total, amount = 0.0, 0.0
         for c in range(W):
             p = r * W + c
             v = g.unary[p * S + labels[p]]
-            total += abs(v) if absolute else v
+            total += v
+            amount += abs(v)
         unary[r] = total
         total = 0.0
         for k in range(len(g.down)):
@@ -36,25 +37,18 @@ def _rows(first, last, g, labels, absolute, unary, rest):
                 d = abs(labels[p] - labels[p + dr * W + dc])
                 if d > 0:
                     v = g.weight[(edge + c - begin) * g.listed] * g.profile[d]
-                    total += abs(v) if absolute else v
+                    total += v
+                    amount += abs(v)
         rest[r] = total
+        size[r] = amount
 
 
-def _sum(pixels: Pixels, labels: npt.NDArray[np.integer], absolute: bool) -> float:
-    parts = np.zeros((2, pixels.height))
+def lattice_sums(pixels: Pixels, labels: npt.NDArray[np.integer]) -> tuple[float, float]:
+    """Energy of a labelling without the constant, and the sum of the absolute values of its terms."""
+    parts = np.zeros((3, pixels.height))
     given = np.ascontiguousarray(labels, dtype=np.int64)
-    parallel.run(_rows, pixels.height, pixels, given, absolute, parts[0], parts[1])
-    return math.fsum(parts.reshape(-1))
-
-
-def lattice_energy(pixels: Pixels, labels: npt.NDArray[np.integer]) -> float:
-    """Energy of a labelling without the constant."""
-    return _sum(pixels, labels, False)
-
-
-def lattice_size(pixels: Pixels, labels: npt.NDArray[np.integer]) -> float:
-    """Sum of the absolute values of all terms of it."""
-    return _sum(pixels, labels, True)
+    parallel.run(_rows, pixels.height, pixels, given, *parts)
+    return math.fsum(parts[:2].reshape(-1)), math.fsum(parts[2])
 
 
 def lattice_minima(pixels: Pixels, edges: int) -> float:

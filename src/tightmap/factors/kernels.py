@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tightmap.factors.dispatch import dispatch
+from tightmap.factors.dispatch import dispatch, only_pairs
 from tightmap.factors.kinds import rows_by_kind
 from tightmap.graph.graph import Arrays, FloatArray
-from tightmap.runtime.compiled import compiled, inlined, lean
+from tightmap.runtime.compiled import compiled, inlined, lean, shared
 
 
 def workspace(g: Arrays) -> int:
@@ -61,6 +61,11 @@ _tabulate = dispatch("tabulate", "g, f, size, table", __name__)
 _spread = dispatch("spread", "g, f", __name__, "0.0")
 
 
+def _every_kind(g, *_):
+    """Of a Numba type: on models that are not all pairs the larger operations are long chains of functions."""
+    return not only_pairs(g)
+
+
 @lean
 def value(g, f, labels):
     """Cost of factor f at a labelling of all canonical variables."""
@@ -73,13 +78,13 @@ def add_slice(g, f, pos, labels, out, scale):
     _add_slice(g, f, pos, labels, out, scale)
 
 
-@lean
+@shared(_every_kind)
 def contract(g, f, pos, x, start, out, work):
     """out[s] += sum over the labels of the other positions of cost * product of their vectors."""
     _contract(g, f, pos, x, start, out, work)
 
 
-@lean
+@shared(_every_kind)
 def minmarg(g, f, pos, h, start, out, work):
     """out[s] = min over the labels of the other positions of cost + sum of their vectors (+inf entries allowed)."""
     _minmarg(g, f, pos, h, start, out, work)
@@ -95,7 +100,7 @@ def write_table(g, f, size, table):
     _tabulate(g, f, size, table)
 
 
-@lean
+@shared(_every_kind)
 def tabulate(g, f, table):
     """The same for whoever does not know the number of labellings, which is returned."""
     size = 1

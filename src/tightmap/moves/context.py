@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.energy.certificate import Proof
-from tightmap.energy.energies import energy
+from tightmap.energy.energies import energy_and_size
 from tightmap.graph.graph import Graph
 from tightmap.runtime import clock
 
@@ -41,10 +41,12 @@ class Incumbent:
             return False
         if known is None and self.energy < math.inf and (labels == self.labels).all():
             return False  # methods tell it more than once, and to compare labels takes a tenth of the time
-        value = energy(self.graph, labels) if known is None else known
+        value, size = energy_and_size(self.graph, labels) if known is None else (known, None)
         if not value < self.energy:
             return False
         self.labels, self.energy = labels.astype(self.graph.label_type), value
+        if size is not None:
+            self._proof.learn(self.labels, size)
         return True
 
     def raise_bound(self, bound: float | None) -> None:

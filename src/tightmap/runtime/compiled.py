@@ -48,6 +48,7 @@ def _choose() -> Callable[[Callable[..., Any], dict[str, Any]], Any]:
         return plain.with_njit
     try:
         from tightmap.runtime.linking import Compiled
+        from tightmap.runtime.sharing import Shared  # noqa: F401  fails in the same way
     except (ImportError, AttributeError) as error:
         warnings.warn(
             f"the internals of Numba {numba.__version__} are not known to tightmap ({error}): kernels are compiled by "
@@ -77,15 +78,31 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        common = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
-        if guard.CHECKED:
-            options["parallel"] = False
-        return _kernel(function, {**common, **options})
+        return _kernel(function, _with_common(options))
 
     return decorate if function is None else decorate(function)
 
 
+def _with_common(options: dict[str, Any]) -> dict[str, Any]:
+    common = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
+    return common | options | ({"parallel": False} if guard.CHECKED else {})
+
+
 lean = compiled(_nrt=False)
+
+
+def shared(apart: Callable[..., bool]) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of a large lean function that many kernels call: its machine code exists once (``sharing``).
+
+    apart : of the Numba types of its arguments; where it says False the function is linked into kernels like any other
+    """
+    if _kernel in (plain.interpreted, plain.with_njit):
+        return lean
+    from tightmap.runtime.sharing import Shared
+
+    return lambda function: Shared(function, _with_common({"_nrt": False}), apart)
+
+
 inlined = compiled(_nrt=False, inline="always")  # for a few lines on the arrays of a model: a call passes all of them
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir as llvm_ir
 from llvmlite.ir.values import Block, NamedValue
-from numba.core import ir, postproc, transforms, types
+from numba.core import config, ir, postproc, transforms, types
 from numba.core.base import BaseContext
+from numba.core.codegen import CPUCodegen, CPUCodeLibrary
 from numba.core.targetconfig import ConfigStack
 from numba.core.typing.context import BaseContext as TypingContext
 
@@ -34,6 +36,8 @@ INTERNALS: dict[Any, tuple[str, ...]] = {
     TypingContext: ("find_matching_getattr_template", "resolve_function_type"),
     ConfigStack: ("top_or_none",),
     Block: ("descr", "_format_name"),
+    CPUCodeLibrary: ("add_ir_module", "_optimize_functions"),
+    CPUCodegen: ("_function_pass_manager",),
     NamedValue: ("_to_string", "get_reference"),
 }
 PARAMETERS: dict[Any, tuple[str, ...]] = {
@@ -43,6 +47,8 @@ PARAMETERS: dict[Any, tuple[str, ...]] = {
     TypingContext.find_matching_getattr_template: ("self", "typ", "attr"),
     TypingContext.resolve_function_type: ("self", "func", "args", "kws"),
     Block.descr: ("self", "buf"),
+    CPUCodeLibrary.add_ir_module: ("self", "ir_module"),
+    CPUCodeLibrary._optimize_functions: ("self", "ll_module"),
 }
 
 _call_types: dict[Any, Any] = {}
@@ -152,11 +158,17 @@ def _attribute(self: Any, typ: Any, attr: str) -> Any:
         return found
 
 
+@cache
+def _layout(target_data: Any) -> str:
+    """LLVM would write it anew for every question."""
+    return str(target_data)
+
+
 def _size(self: Any, ty: Any) -> int:
     """Bytes of a type; Numba has LLVM read a module with a variable of that type."""
     if isinstance(ty, llvm_ir.IdentifiedStructType):  # its text is a name only
         return _original_size(self, ty)
-    key = str(ty), str(self.target_data)
+    key = str(ty), _layout(self.target_data)
     found = _sizes.get(key)
     if found is None:
         found = _sizes[key] = _original_size(self, ty)
@@ -178,6 +190,29 @@ def _text(self: Any, buf: list[str]) -> None:
         buf.append("\n")
 
 
+def _add_module(self: Any, ir_module: Any) -> None:
+    """What was translated exists as text now.  Its objects refer to one another in circles: taken apart, they are gone
+    at once, and there is little left for the search for garbage."""
+    _original_add_module(self, ir_module)
+    for function in ir_module.functions:
+        for block in function.blocks:
+            block.instructions, block.terminator = [], None
+
+
+def _optimise_functions(self: Any, ll_module: Any) -> None:
+    """Without the functions that are only named in a module, most of them, for each of which passes would be set up."""
+    if getattr(config, "LLVM_PASS_TIMINGS", False):
+        _original_optimise(self, ll_module)
+        return
+    ll_module.data_layout = self._codegen._data_layout
+    for function in ll_module.functions:
+        if not function.is_declaration:
+            manager, builder = self._codegen._function_pass_manager()
+            manager.run(function, builder)
+
+
+_original_optimise = CPUCodeLibrary._optimize_functions
+_original_add_module = CPUCodeLibrary.add_ir_module
 _original_post_process = postproc.PostProcessor.run
 _original_call_type = types.BaseFunction.get_call_type
 _original_function_type = TypingContext.resolve_function_type
@@ -193,6 +228,8 @@ _QUICKER: list[tuple[Any, str, Callable[..., Any]]] = [
     (TypingContext, "find_matching_getattr_template", _attribute),
     (BaseContext, "get_abi_sizeof", _size),
     (Block, "descr", _text),
+    (CPUCodeLibrary, "add_ir_module", _add_module),
+    (CPUCodeLibrary, "_optimize_functions", _optimise_functions),
 ]
 
 

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +118,11 @@ class _CodeOnly(CompileResultCacheImpl):
     """
 
     def reduce(self, cres: Any) -> Any:
-        (name, kind, (code, _)), fndesc, *rest = super().reduce(cres)
-        names = fndesc.llvm_func_name, fndesc.llvm_cpython_wrapper_name
-        rest[_LISTING] = ""
+        bare = cres._replace(type_annotation="")  # the listing: writing it takes longer than all the rest
+        (name, kind, (code, _)), fndesc, *rest = super().reduce(bare)
+        made = {function.name for function in cres.library.get_defined_functions()}
+        names = made & {fndesc.llvm_func_name, fndesc.llvm_cpython_wrapper_name}
         return (name, kind, (code, _defining(names))), fndesc, *rest
-
-
-_LISTING = list(signature(compiler.CompileResult._rebuild).parameters).index("typeann") - 3  # counted after fndesc
 
 
 def _defining(names: Iterable[str]) -> bytes:
@@ -142,9 +139,9 @@ class _OwnCache(FunctionCache):
 
     _impl_class = _CodeOnly
 
-    def __init__(self, py_func: Any, stamp: Any) -> None:
+    def __init__(self, py_func: Any, stamp: Any, form: str) -> None:
         super().__init__(py_func)
-        base = self._impl.filename_base + _VARIANT
+        base = self._impl.filename_base + form + _VARIANT
         self._cache_file = _CheckedFiles(self._cache_path, base, stamp)
         # the stamp is part of the name of the data, so that no index ever leads to code of another version
         short = hashlib.sha256(repr(stamp).encode()).hexdigest()[:12]
@@ -172,17 +169,20 @@ class _OwnCache(FunctionCache):
 
 
 class Kept(NullCache):
-    """All places where the machine code of one function may be, for all signatures of it."""
+    """All places where the machine code of one function may be, for all signatures of it.
 
-    def __init__(self, py_func: Any) -> None:
-        self._py_func = py_func
-        self._stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
+    ``form`` is part of the names of its files: a function may be kept as one that Python calls and as a shared one.
+    """
+
+    def __init__(self, py_func: Any, form: str = "") -> None:
+        self._py_func, self._form = py_func, form
+        self.stamp = fingerprint(py_func), tuple(str(getattr(config, name, None)) for name in CODE_OPTIONS)
         self._shipped = shipped(py_func.__module__.partition(".")[0])
 
     @lazy
     def _own(self) -> NullCache | _OwnCache:
         try:
-            return _OwnCache(self._py_func, self._stamp)
+            return _OwnCache(self._py_func, self.stamp, self._form)
         except (RuntimeError, OSError):  # no place on disk that may be written to: compiled in every process
             return NullCache()
 
@@ -207,14 +207,14 @@ class Kept(NullCache):
             return None
         name = f"{Path(code.co_filename).stem}.{self._py_func.__qualname__}".replace("<", "").replace(">", "")
         version = f"py{sys.version_info.major}{sys.version_info.minor}{sys.abiflags}"
-        content = kernels.read(_inside(folder, f"{name}-{code.co_firstlineno}.{version}{_VARIANT}.nbi"))
+        content = kernels.read(_inside(folder, f"{name}-{code.co_firstlineno}.{version}{self._form}{_VARIANT}.nbi"))
         if content is None:
             return None
         index = io.BytesIO(content)
         if pickle.load(index) != numba_version:
             return None
         stamp, overloads = pickle.load(index)
-        if stamp != self._stamp:
+        if stamp != self.stamp:
             return None
         _, (triple, *_), hashes = FunctionCache._index_key(self, sig, target_context.codegen())  # type: ignore[arg-type]
         data = overloads.get((sig, (triple, kernels.cpu, kernels.features), hashes))

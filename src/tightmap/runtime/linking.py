@@ -12,10 +12,10 @@ Numba's own decorator.
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from inspect import signature
+from inspect import isgeneratorfunction, signature
 from typing import Any
 
 from llvmlite.binding import ffi
@@ -67,7 +67,7 @@ def _check_internals() -> None:
 _check_internals()
 
 
-class _LinkedLibrary(JITCodeLibrary):
+class LinkedLibrary(JITCodeLibrary):
     """Code that waits, as it is, to be linked into a function that Python calls."""
 
     def _optimize_final_module(self) -> None:
@@ -98,7 +98,7 @@ def _hash_of_flags() -> int:
 
 
 class _Compiler(_FunctionCompiler):  # type: ignore[misc]
-    def _translate(self, args: Any, return_type: Any, library: JITCodeLibrary | None, **flag_values: bool) -> Any:
+    def translate(self, args: Any, return_type: Any, library: JITCodeLibrary | None, **flag_values: bool) -> Any:
         flags = _Flags()
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         for name, value in flag_values.items():
@@ -120,23 +120,48 @@ class _EntryCompiler(_Compiler):
     """Compiles a function that Python calls."""
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
-        with hastening.hastened():
-            return self._translate(args, return_type, None, no_cfunc_wrapper=True)
+        with hastening.hastened(), _overloads_are_linked():
+            return self.translate(args, return_type, None, no_cfunc_wrapper=True)
 
 
-class _LinkedCompiler(_Compiler):
+class LinkedCompiler(_Compiler):
     """Compiles a function for its compiled callers: no wrappers, no machine code."""
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         target = self.targetdescr.target_context
-        library = _LinkedLibrary(target.codegen(), self.py_func.__qualname__)
-        result = self._translate(
-            args, return_type, library, no_compile=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+        library = LinkedLibrary(target.codegen(), self.py_func.__qualname__)
+        return self.handed_on(
+            self.translate(args, return_type, library, no_compile=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
         )
-        # callers find the function by an object that stands for it; Numba asks for a built-in one
+
+    def handed_on(self, result: Any) -> Any:
+        """Callers find the function by an object that stands for it; Numba asks for a built-in one."""
         result = result._replace(entry_point=[].append)
+        target = self.targetdescr.target_context
         target.insert_user_function(result.entry_point, result.fndesc, [result.library])
         return result
+
+
+def _compile_overload(self: Any, args: Any, return_type: Any) -> Any:
+    """Numba's own functions (np.zeros, ...) in the same way: it makes machine code of each, which nobody calls."""
+    if not self.targetoptions.get("no_cpython_wrapper") or isgeneratorfunction(self.py_func):
+        return _original_compile_core(self, args, return_type)
+    linked = LinkedCompiler(self.py_func, self.targetdescr, self.targetoptions, self.locals, self.pipeline_class)
+    return linked._compile_core(args, return_type)
+
+
+_original_compile_core = _FunctionCompiler._compile_core
+
+
+@contextmanager
+def _overloads_are_linked() -> Iterator[None]:
+    """While a kernel is compiled; the caller holds the compiler's lock."""
+    before = _FunctionCompiler._compile_core
+    _FunctionCompiler._compile_core = _compile_overload
+    try:
+        yield
+    finally:
+        _FunctionCompiler._compile_core = before
 
 
 class _Entry(CPUDispatcher):
@@ -155,14 +180,24 @@ class _Entry(CPUDispatcher):
                 self._cache = keeping.Kept(self.py_func)
             entry_point = super().compile(sig)
             result: Any = self.overloads[tuple(sigutils.normalize_signature(sig)[0])]
-            if result.metadata is not None:  # compiled just now: the functions in it get what they look up at run time
-                for environment in result._find_referenced_environments():
-                    result.library.codegen.set_env(environment.env_name, environment)
+            if result.metadata is not None:  # compiled just now
+                name_environments(result)
             return entry_point
 
 
+def name_environments(result: Any) -> None:
+    """The functions in machine code that was just made get what they look up at run time."""
+    for environment in result._find_referenced_environments():
+        result.library.codegen.set_env(environment.env_name, environment)
+
+
 def _widened(kind: Any) -> Any:
-    """int64 for literals and all integers but uint64, so that a function is not compiled for each width."""
+    """int64 for literals and all integers but uint64, so that a function is not compiled for each width or constant.
+
+    True and False are no reason either: LLVM leaves out what a constant switches off wherever it inlines the function.
+    """
+    if isinstance(kind, types.BooleanLiteral):
+        return types.boolean
     if isinstance(kind, types.IntegerLiteral) or (isinstance(kind, types.Integer) and kind != types.uint64):
         return types.int64
     return kind
@@ -173,7 +208,7 @@ class Compiled(CPUDispatcher):
 
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
         super().__init__(py_func, {}, options)
-        self._compiler = _LinkedCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
+        self._compiler = LinkedCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
         self.entry = _Entry(py_func, options)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.factors.kernels import minimum, most_labels, workspace
-from tightmap.graph.graph import FloatArray, Graph
+from tightmap.energy.energies import smallest_entries
+from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import check_time
@@ -23,17 +23,6 @@ from tightmap.solvers.decomposition.subproblems import Part, Subproblems, assemb
 
 DECOMPOSITIONS = ("auto", "lines", "forests", "chains")
 MOST_LINES = 12  # directions of lines: more are not what anybody would call a grid
-
-
-@compiled
-def _least(g, scratch):
-    """The smallest entry of every factor."""
-    zeros, start = np.zeros(most_labels(g.cards)), np.zeros(128, np.int64)
-    work, out = np.empty(scratch), np.empty(scratch)
-    least = np.empty(len(g.kind))
-    for f in range(len(g.kind)):
-        least[f] = minimum(g, f, zeros, start, out, work)
-    return least
 
 
 @compiled
@@ -120,7 +109,3 @@ def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[
     if alone.any():
         parts.append(trees(graph, np.zeros(graph.m, dtype=np.bool_), alone))
     return assemble(graph, parts, smallest_entries(graph)), " and ".join(words)
-
-
-def smallest_entries(graph: Graph) -> FloatArray:
-    return _least(graph.arrays, workspace(graph.arrays))

@@ -37,6 +37,7 @@ from tightmap.solvers.trws.strips import (
 )
 
 WORTH_THREADS = 1 << 17  # models with fewer message entries run on one thread
+NO_UNARIES = np.zeros(0)
 WIDEST = 16  # quadratic costs that rise over more differences than this use the parabolas of the general engine
 
 
@@ -45,6 +46,7 @@ class Passes(NamedTuple):
 
     rounding: bool = True  # labels are chosen on the way
     certify: bool = True  # the bound is wanted
+    sparing: bool = False  # of several iterations only the last one chooses labels
 
 
 BOTH = Passes()
@@ -109,11 +111,16 @@ class GeneralMessages(Engine[Passes, FloatArray]):
 class GridMessages(Engine[Passes, FloatArray]):
     """Of a grid of four or eight neighbours with one table of differences, in single or double precision."""
 
-    def __init__(self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike) -> None:
+    def __init__(
+        self, graph: Graph, stencil: Stencil, threads: int, dtype: npt.DTypeLike, earlier: object = None
+    ) -> None:
+        """``earlier``: an engine whose messages this one goes on from, if it has the same structure and precision."""
         self.graph = graph
         self.grid: Strips
         frame = graph.kept_structure(f"strips of trws, {np.dtype(dtype)}", lambda: build_frame(stencil, dtype))
-        self.grid, self.shift = fill_strips(frame, graph.unary)
+        before = earlier.grid if isinstance(earlier, GridMessages) and earlier._fits(graph, frame) else None
+        self.goes_on = before is not None
+        self.grid, self.shift = fill_strips(frame, graph.unary, before)
         self.entries = graph.m * stencil.labels
         self.blur = 1e-9 if self.grid.messages.dtype == np.float64 else 1e-6
         self.profile = np.concatenate(([stencil.profile.max()], stencil.profile[1:])).astype(np.float64)
@@ -158,32 +165,30 @@ class GridMessages(Engine[Passes, FloatArray]):
         """
         bound = (-math.inf, 0.0)
         for k in range(count):
-            self._pass(True, how.rounding)
+            rounding = how.rounding and (k == count - 1 or not how.sparing)
+            self._pass(True, rounding)
             if how.certify and k == count - 1:
                 bound = self._bound()
-            self._pass(False, how.rounding)
+            self._pass(False, rounding)
         return bound
 
     def _bound(self) -> tuple[float, float]:
         grid, begin = self.grid, clock.now()
         sums = np.zeros(grid.strips * 2 * LANES)
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
-        self.crew.run(bound_sweep, grid.strips, grid, self.graph.unary, self.profile, sums, rows)
+        bare = grid._replace(unary=NO_UNARIES)  # it has its own: no kernel for each type of the others
+        self.crew.run(bound_sweep, grid.strips, bare, self.graph.unary, self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
         self._took("bound", clock.now() - begin)
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
         operations = (128.0 if grid.eight else 64.0) + 4.0 * grid.labels * (grid.window < 0) + 24.0 + grid.steps
         return low, UNIT * operations * size
 
-    def take_over(self, earlier: GridMessages) -> bool:
-        """As GeneralMessages.take_over; the precision has to be the same too."""
-        mine, other = self.grid, earlier.grid
-        same = (mine.height, mine.width, mine.messages.dtype) == (other.height, other.width, other.messages.dtype)
-        if not same or mine.eight != other.eight or not same_structure(earlier.graph, self.graph):
-            return False
-        mine.messages[:] = other.messages
-        mine.across[:] = other.across
-        return True
+    def _fits(self, graph: Graph, frame: Strips) -> bool:
+        """Whether the messages are of use in a frame of that graph."""
+        mine, other = self.grid, frame
+        same = (mine.height, mine.width, mine.gamma.dtype) == (other.height, other.width, other.gamma.dtype)
+        return same and mine.eight == other.eight and same_structure(self.graph, graph)
 
     def _twin(self) -> GeneralMessages:
         """The same model with one slot per edge, from which messages of both ends can be made."""

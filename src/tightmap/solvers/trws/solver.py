@@ -64,14 +64,6 @@ LOOKING = 0.25  # part of a limited time that bounds and labels may take in mode
 NO_LABELS, NEITHER = Passes(rounding=False), Passes(False, False)
 
 
-def _same_method(init: Init, engine: GridMessages | GeneralMessages) -> bool:
-    """Go on from the messages of an earlier run of this method as they are; False where there are none that fit."""
-    earlier = init.state.native if isinstance(init.state, Dual) else None
-    if isinstance(engine, GridMessages):
-        return isinstance(earlier, GridMessages) and engine.take_over(earlier)
-    return isinstance(earlier, GeneralMessages) and engine.take_over(earlier)
-
-
 @dataclass
 class State:
     graph: Graph
@@ -162,13 +154,16 @@ class TRWS(Solver):
     def start(self, graph: Graph, init: Init, context: Context) -> State:
         stencil = grid_stencil(graph) if self.order == "index" else None
         engine: GridMessages | GeneralMessages
+        earlier = init.state.native if isinstance(init.state, Dual) else None
         if stencil is None:
             engine = GeneralMessages(graph, node_order(graph, self.order), context.threads, self.order)
+            goes_on = isinstance(earlier, GeneralMessages) and engine.take_over(earlier)
         else:
             small = graph.m * stencil.labels <= DOUBLE_BELOW
             double = self.precision == "double" or (self.precision == "auto" and small)
-            engine = GridMessages(graph, stencil, context.threads, np.float64 if double else np.float32)
-        if not _same_method(init, engine):
+            engine = GridMessages(graph, stencil, context.threads, np.float64 if double else np.float32, earlier)
+            goes_on = engine.goes_on
+        if not goes_on:
             messages = given_messages(init, graph)
             if messages is not None:
                 engine.load(messages)
@@ -202,7 +197,9 @@ class TRWS(Solver):
             count, rounding, certify_now = 1, True, True
             ends = done + count == BLOCK
         try:
-            raw, error = engine.iterate(count, Passes(rounding, certify_now), time_left(state.context))
+            # the labels in between would not be looked at before those of the last iteration, which are better
+            how = Passes(rounding, certify_now, sparing=first and certify_now and not ends)
+            raw, error = engine.iterate(count, how, time_left(state.context))
         except TimeUp:
             return Progress(iterations=0, pending=True)
         state.iteration += count

@@ -221,24 +221,30 @@ def build_frame(stencil: Stencil, dtype: npt.DTypeLike) -> Strips:
     )
 
 
-def fill_strips(frame: Strips, unary: npt.NDArray[np.float64]) -> tuple[Strips, float]:
-    """The frame with these unaries and messages of zero; and what was taken off the unaries.
+def fill_strips(frame: Strips, unary: npt.NDArray[np.float64], before: Strips | None = None) -> tuple[Strips, float]:
+    """The frame with these unaries and messages of zero, or copies of those before; and what was taken off the unaries.
 
     The smallest unary of every pixel becomes zero: whatever the costs are counted from, float32 sees the differences.
-    Whole numbers below 65536 are kept in 16 bits.  Sweeps over many labels are limited by memory bandwidth, and this
-    saves a tenth of it.
+    Whole numbers below 65536 are kept in 16 bits beside messages in float32.  Sweeps over many labels are limited by
+    memory bandwidth, and this saves a tenth of it; models that are small enough for float64 have less to move.
     """
     height, width, labels, lag, dtype = frame.height, frame.width, frame.labels, frame.lag, frame.gamma.dtype
     strips, nodes, front = frame.strips, frame.strips * frame.steps, frame.lag + 1
     whole = np.zeros(height, dtype=np.uint8)
-    parallel.run(_whole_rows, height, unary, width, labels, whole)
+    if dtype == np.float32:
+        parallel.run(_whole_rows, height, unary, width, labels, whole)
     own = np.zeros(nodes * labels * LANES, dtype=np.uint16 if whole.all() else dtype)
     lowest = np.zeros(strips)
     parallel.run(_put_unaries, strips, unary, height, width, labels, lag, own, lowest)
+    if before is None:
+        messages = np.zeros((front + nodes) * frame.directions * labels * LANES, dtype=dtype)
+        across = np.zeros((strips + 1) * frame.span * (frame.directions - 1) * labels, dtype=dtype)
+    else:
+        messages, across = before.messages.copy(), before.across.copy()
     grid = frame._replace(
         unary=own,
-        messages=np.zeros((front + nodes) * frame.directions * labels * LANES, dtype=dtype),
-        across=np.zeros((strips + 1) * frame.span * (frame.directions - 1) * labels, dtype=dtype),
+        messages=messages,
+        across=across,
         chosen=np.zeros((front + nodes + front) * LANES, dtype=dtype),
     )
     return grid, float(lowest.sum())
