@@ -113,6 +113,7 @@ def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray,
     if len(counts) and (counts == counts[0]).all():
         every = len(unaries) == len(counts) * counts[0]  # rows of one length, one after the other
         costs = unaries.reshape(len(counts), -1) if every else unaries[begins[:, None] + np.arange(counts[0])]
+        costs = costs.astype(np.float64, copy=False)
         high, low = costs.max(axis=1), costs.min(axis=1)
         top = max(float(high.max()), -float(low.min()))
         if top < MOST / 2.0:  # all costs are finite, and so are their differences
@@ -120,7 +121,7 @@ def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray,
     out = [np.zeros(0)]
     largest = 0.0
     for labels in np.unique(counts):
-        costs = unaries[begins[counts == labels][:, None] + np.arange(labels)]
+        costs = unaries[begins[counts == labels][:, None] + np.arange(labels)].astype(np.float64, copy=False)
         finite = np.isfinite(costs)
         with np.errstate(over="ignore", invalid="ignore"):  # a variable without finite costs gives -inf: no range
             spread = costs.max(axis=1, where=finite, initial=-np.inf) - costs.min(axis=1, where=finite, initial=np.inf)

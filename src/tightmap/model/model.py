@@ -26,6 +26,7 @@ from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.pixel_costs import WORTH, in_single
 from tightmap.model.checks import (
     add_costs,
     as_array,
@@ -109,7 +110,7 @@ class Model:
         self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
         self.blocks: list[Block] = []
         self.clamped: IntArray = _nothing(len(cards))
-        self._unaries: FloatArray | None = None  # flat; None while all are zero
+        self._unaries: npt.NDArray[Any] | None = None  # flat; None while all are zero; in single precision, see below
         self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
         self._made: dict[str, Graph] = {}  # the canonical form, another dict after every change
 
@@ -191,8 +192,25 @@ class Model:
         return view
 
     @property
-    def given_unaries(self) -> FloatArray | None:
-        """The array behind ``unaries``, None where the user gave none."""
+    def given_unaries(self) -> npt.NDArray[Any] | None:
+        """The array behind ``unaries``, None where the user gave none.
+
+        Those of a large image are kept in single precision where that is exact, until somebody asks for them in double
+        precision or adds to them.
+        """
+        return self._unaries
+
+    @property
+    def single(self) -> bool:
+        """Whether the unaries are in single precision."""
+        return self._unaries is not None and self._unaries.dtype == np.float32
+
+    def kept_unaries(self) -> npt.NDArray[Any]:
+        """As ``flat_unaries``, in the precision in which they are kept."""
+        if not self.single:
+            return self.flat_unaries()
+        assert self._unaries is not None
+        self._owned = False
         return self._unaries
 
     def flat_unaries(self) -> FloatArray:
@@ -203,6 +221,8 @@ class Model:
         """
         if self._unaries is None:
             self._unaries = np.zeros(self.num_labels)
+        elif self.single:
+            self._unaries = self._unaries.astype(np.float64)
         self._owned = False
         return self._unaries
 
@@ -210,6 +230,8 @@ class Model:
         """The array behind ``unaries``, to be written in place: a copy if somebody may hold the present one."""
         if self._unaries is None:
             self._unaries = np.zeros(self.num_labels)
+        elif self.single:
+            self._unaries = self._unaries.astype(np.float64)
         elif not self._owned:
             self._unaries = self._unaries.copy()
         self._owned = True
@@ -307,7 +329,9 @@ class Model:
             flat = np.concatenate(rows) if rows else np.zeros(0)
         if nodes is None and self._unaries is None:
             given = isinstance(costs, np.ndarray) and np.may_share_memory(flat, costs)
-            self._unaries, self._owned = flat.copy() if given else flat, True
+            single = in_single(flat) if self.grid_shape is not None and len(flat) >= WORTH else None
+            self._unaries = single if single is not None else flat.copy() if given else flat
+            self._owned = True
         elif nodes is None:
             add_costs(self._own_unaries(), None, flat, True, what)
         else:
@@ -609,7 +633,7 @@ class Model:
         if self._unaries is not None:
             for begin in range(0, len(x), PART):
                 some = slice(begin, begin + PART)
-                total += float(self._unaries[self.begins(some) + x[some]].sum())
+                total += float(self._unaries[self.begins(some) + x[some]].astype(np.float64, copy=False).sum())
         for block in self.blocks:
             total += float(block.evaluate(x).sum()) if len(block) <= PART else block.total(x)
         return total

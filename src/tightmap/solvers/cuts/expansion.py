@@ -64,6 +64,8 @@ def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
 
 def is_metric_kind(graph: Graph) -> bool:
     """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
+    if graph.lattice is not None:
+        return bool(_METRIC[graph.lattice.kind]) and graph.differences
     g = graph.arrays
     return bool(_METRIC[g.kind].all()) and not bool((g.weight < 0.0).any())
 
@@ -91,7 +93,7 @@ def dual_bytes(graph: Graph) -> float:
     else:
         cards = graph.arrays.cards[graph.arrays.scope]
         spans = float(np.maximum(cards[::2], cards[1::2]).sum(dtype=np.float64))
-    return 8.0 * (spans + 2.0 * len(graph.arrays.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
+    return 8.0 * (spans + 2.0 * len(graph.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
 
 
 @dataclass
@@ -166,11 +168,11 @@ class Expansion(Solver):
             check_time(context)
         except TimeUp:
             return None
-        moves = Moves(model, self.largest)
         given = init.labels is not None or init.relaxed is not None
-        small = len(graph.arrays.unary) <= RESTART_SIZE
+        small = len(graph.unary) <= RESTART_SIZE
         restart = self.restart if not given and (small or self.restart) else False
         twice = restart is not False
+        moves = Moves(model, self.largest, compact=not twice and not small)
         if not given and (twice or not is_metric_kind(graph)):
             moves.begin(unary_argmin(graph))
         else:
