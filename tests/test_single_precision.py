@@ -65,7 +65,19 @@ def test_only_what_is_exact_is_kept_in_single_precision(monkeypatch: pytest.Monk
     chain = tm.Model([3, 3])
     chain.add_unaries(np.ones((2, 3)))
     assert not chain.single  # no image
-    assert in_single(np.array([1.0, np.inf])) is not None  # which is exact too
+    for costs in (np.array([1.0, np.inf]), np.arange(6, dtype=np.int8).reshape(2, 3).T, np.array([2**62], np.uint64)):
+        single = in_single(costs)
+        assert single is not None and single.shape == costs.shape and (single == costs).all()
+    for costs in (np.array([1.0, -np.inf]), np.array([np.nan]), np.array([2**24 + 1]), np.array([1j]), np.array(["1"])):
+        assert in_single(costs) is None
+    model = tm.Model.grid(2, 2, 2)
+    for wrong in (np.nan, -np.inf):
+        with pytest.raises(tm.ModelError, match="entry"):
+            model.add_unaries(np.array([[0.0, 1.0], [2.0, wrong], [0.0, 1.0], [2.0, 3.0]]))
+    with pytest.raises(tm.ModelError, match="expected"):
+        model.add_unaries(np.zeros((4, 3)))
+    with pytest.raises(tm.ModelError, match="masked"):
+        model.add_unaries(np.ma.array(np.zeros((4, 2)), mask=np.eye(4, 2)))
 
 
 def test_the_model_is_the_same_for_whoever_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +144,7 @@ def test_methods_find_the_same(method: str, large: bool, monkeypatch: pytest.Mon
     """An image of many pixels has no list of its edges in either precision; one of few has it in double precision."""
     monkeypatch.setattr(build, "IMPLICIT", 0 if large else NEVER)
     monkeypatch.setattr(cuts, "RESTART_SIZE", 0)  # as on large models
+    monkeypatch.setattr(cuts, "WORTH", 0)
     for kind, neighbours in (("potts", 4), ("linear", 8)):
         one, other = twins(monkeypatch, kind, 4, neighbours, 4)
         assert one.graph().lattice is not None and (other.graph().lattice is not None) == large

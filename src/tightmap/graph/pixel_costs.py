@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tightmap.runtime.compiled import compiled
 
 WORTH = 1 << 22  # costs from which on their memory counts
-PART = 1 << 18  # costs that are looked at together
+PART = 1 << 16  # costs that are looked at together
 
 inline = compiled(_nrt=False, forceinline=True)  # a call with all arrays of a lattice costs more than a visit
 
@@ -56,13 +56,20 @@ def in_parts(costs: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[np.fl
         yield some, costs[some].astype(np.float64)
 
 
-def in_single(costs: npt.NDArray[np.float64]) -> npt.NDArray[np.float32] | None:
-    """The same numbers in single precision, None where some have more bits."""
-    out = np.empty(len(costs), np.float32)
+def in_single(costs: npt.NDArray[Any]) -> npt.NDArray[np.float32] | None:
+    """What double precision makes of these numbers, in single precision (a new array).
+
+    None where some have more bits, or are none (NaN, -inf).  There is never a copy of all in double precision.
+    """
+    if costs.dtype.kind not in "fiu" or costs.dtype.itemsize > 8:
+        return None
+    flat = costs.reshape(-1)
+    out = np.empty(len(flat), np.float32)
     with np.errstate(over="ignore"):
-        for begin in range(0, len(costs), PART):
+        for begin in range(0, len(flat), PART):
             some = slice(begin, begin + PART)
-            out[some] = costs[some]
-            if (out[some] != costs[some]).any():
+            part = flat[some].astype(np.float64, copy=False)
+            out[some] = part
+            if not (out[some] == part).all() or part.min() == -np.inf:
                 return None
-    return out
+    return out.reshape(costs.shape)

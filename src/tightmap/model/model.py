@@ -310,7 +310,9 @@ class Model:
         what = "add_unaries: costs"
         costs = listed(costs, what)
         if isinstance(costs, np.ndarray):
-            array = check_costs(costs, what)
+            worth = nodes is None and self._unaries is None and self.grid_shape is not None and costs.size >= WORTH
+            single = in_single(costs) if worth else None
+            array = check_costs(costs, what) if single is None else single
             if nodes is None and self.shape is not None and array.shape[:-1] == self.shape:
                 array = array.reshape(-1, array.shape[-1])
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
@@ -329,9 +331,7 @@ class Model:
             flat = np.concatenate(rows) if rows else np.zeros(0)
         if nodes is None and self._unaries is None:
             given = isinstance(costs, np.ndarray) and np.may_share_memory(flat, costs)
-            single = in_single(flat) if self.grid_shape is not None and len(flat) >= WORTH else None
-            self._unaries = single if single is not None else flat.copy() if given else flat
-            self._owned = True
+            self._unaries, self._owned = flat.copy() if given else flat, True
         elif nodes is None:
             add_costs(self._own_unaries(), None, flat, True, what)
         else:

@@ -33,6 +33,7 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kinds import METRIC
 from tightmap.graph.graph import Graph, IntArray
+from tightmap.graph.pixel_costs import WORTH
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
@@ -172,7 +173,7 @@ class Expansion(Solver):
         small = len(graph.unary) <= RESTART_SIZE
         restart = self.restart if not given and (small or self.restart) else False
         twice = restart is not False
-        moves = Moves(model, self.largest, compact=not twice and not small)
+        moves = Moves(model, self.largest, compact=not twice and len(graph.unary) >= WORTH)
         if not given and (twice or not is_metric_kind(graph)):
             moves.begin(unary_argmin(graph))
         else:
