@@ -312,7 +312,7 @@ class Model:
         if isinstance(costs, np.ndarray):
             worth = nodes is None and self._unaries is None and self.grid_shape is not None and costs.size >= WORTH
             single = in_single(costs) if worth else None
-            array = check_costs(costs, what) if single is None else single
+            array: npt.NDArray[Any] = check_costs(costs, what) if single is None else single
             if nodes is None and self.shape is not None and array.shape[:-1] == self.shape:
                 array = array.reshape(-1, array.shape[-1])
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
@@ -320,7 +320,7 @@ class Model:
                     f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
                 )
                 raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
-            flat = array.ravel()
+            flat: npt.NDArray[Any] = array.ravel()
         else:
             if len(costs) != len(index):
                 raise ModelError(f"{what}: expected {len(index)} vectors, got {len(costs)}")
