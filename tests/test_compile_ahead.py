@@ -57,3 +57,48 @@ def test_no_method_needs_a_kernel_that_was_not_compiled_ahead():
     ahead, late = json.loads(done.stdout.splitlines()[-1])
     assert ahead > 200
     assert late == {}
+
+
+LARGE = """
+import json
+import numpy as np
+import tightmap as tm
+from tightmap.compile_ahead import compile_method
+from tightmap.model import model as models
+from tightmap.runtime import linking
+from tightmap.solvers.cuts import expansion
+
+for method in ("trws", "expansion"):
+    compile_method(method)
+asked = []
+plain = linking._Entry.compile
+
+def compile(self, signature):
+    asked.append(f"{self.py_func.__module__}.{self.py_func.__qualname__}")
+    return plain(self, signature)
+
+linking._Entry.compile = compile
+models.WORTH = expansion.WORTH = expansion.RESTART_SIZE = 0  # as if these were large
+rng = np.random.default_rng(0)
+for precision in ("single", "double"):
+    model = tm.Model.grid(20, 30, 5)
+    model.add_unaries(rng.integers(0, 50, (20, 30, 5)))
+    model.add_potts(model.edges(), rng.integers(1, 9, len(model.edges())))
+    assert model.single
+    tm.solve(model, "trws", precision=precision, max_iterations=40)
+    tm.solve(model, "expansion")
+    assert model.single and not model.graph().listed
+print(json.dumps(asked))
+"""
+
+
+@pytest.mark.skipif(INTERPRETED or _wanted_plain, reason="kernels are compiled by another way, or not at all")
+def test_costs_in_single_precision_need_no_kernels_of_their_own():
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == []

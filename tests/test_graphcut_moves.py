@@ -10,7 +10,9 @@ import pytest
 import tightmap as tm
 from naive import brute_force, labellings
 from problems import grid_model, random_model
+from tightmap.canonical.build import lattice_graph
 from tightmap.energy.energies import energy, lower_bound
+from tightmap.graphcut import expansion
 from tightmap.graphcut.expansion import Expansion
 from tightmap.graphcut.network import Grid, edge, head
 from tightmap.graphcut.pairwise import pair_model
@@ -164,6 +166,80 @@ def test_settled_variables_have_their_label_in_every_optimum_and_wherever_moves_
             if moves.truncated == 0:
                 assert (moves.labels[known] == label[known]).all()
     assert found > 50  # the claim is not empty
+
+
+def whole_grid(rng, kind, neighbours, size=1):
+    model = tm.Model.grid(9, 8, 5)
+    model.add_unaries(rng.integers(0, 40, (72, 5)) * size + rng.integers(0, 2, (72, 5)))
+    edges = model.edges(neighbours)
+    weights = rng.integers(1, 6, len(edges)) * size
+    if kind == "potts":
+        model.add_potts(edges, weights)
+    else:
+        (model.add_truncated_linear if kind == "linear" else model.add_truncated_quadratic)(edges, weights, 3)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])
+@pytest.mark.parametrize("most", [expansion.MOST, 20])
+def test_moves_in_16_bits_are_those_in_32_bits(kind, most, monkeypatch):
+    """Also where labels outgrow 16 bits on the way: as if these held no more than 20."""
+    outgrown = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        pairs = without_settled_variables(pair_model(whole_grid(rng, kind, 4 + 4 * (seed % 2)).graph()))
+        wide, narrow = Expansion(pairs, True), Expansion(pairs, True, compact=True)
+        assert not wide.compact and narrow.compact
+        monkeypatch.setattr(expansion, "MOST", most)
+        for start in (np.zeros(72, np.int64), rng.integers(0, 5, 72)):
+            for moves in (wide, narrow):
+                moves.begin(start)
+            assert narrow.h.dtype == narrow.y.dtype == np.int16 and not narrow.beyond
+            for c in [*range(5), *range(4, -1, -1), *range(5)]:
+                assert wide.move(c) == narrow.move(c)
+                assert np.array_equal(wide.labels, narrow.labels)
+                assert (wide.cost, wide.truncated) == (narrow.cost, narrow.truncated)
+            outgrown += len(narrow.beyond)
+        monkeypatch.undo()
+    assert (outgrown > 0) == (most == 20)
+
+
+def test_what_16_bits_may_not_hold_begins_in_32_bits():
+    rng = np.random.default_rng(0)
+    for size, small in ((100, True), (800, False)):  # of 39 times the size, and four times ten times the size around
+        pairs = pair_model(whole_grid(rng, "potts", 4, size).graph())
+        moves = Expansion(pairs, True, compact=True)
+        moves.begin(np.zeros(72, np.int64))
+        assert pairs.unary.dtype == np.int32 and pairs.scale == 1.0
+        assert moves.compact == small and moves.y.dtype == (np.int16 if small else np.int32)
+    assert not Expansion(
+        pair_model(metric_model(rng, 6, 4, False).graph()), True, compact=True
+    ).compact  # no whole costs
+
+
+@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])
+@pytest.mark.parametrize("neighbours", [4, 8])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_image_needs_no_list_for_its_cuts(kind, neighbours, whole):
+    """The arrays for cuts are those that its list of edges gives, bit by bit."""
+    for seed, equal in product(range(3), (False, True)):
+        rng = np.random.default_rng(seed)
+        model = whole_grid(rng, kind, neighbours)
+        if not whole:
+            model.replace_unaries(rng.normal(size=(72, 5)))
+            model.replace_weights(rng.random(model.num_factors) - 0.1)
+        if equal:
+            model.replace_weights(np.full(model.num_factors, 3.0))
+        lattice, graph = lattice_graph(model, least=0), model.graph()
+        assert lattice is not None and graph.lattice is None
+        one, other = pair_model(lattice), pair_model(graph)
+        assert not lattice.listed and one.unary.dtype == (np.int32 if whole else np.float64)
+        for name in ("node", "cards", "room", "unary"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        for name, mine, theirs in zip(one.edges._fields, one.edges, other.edges, strict=True):
+            assert mine.dtype == theirs.dtype and np.array_equal(mine, theirs), name
+        assert np.array_equal(one.net.strides, other.net.strides) and one.net.degree == other.net.degree
+        assert (one.scale, one.around) == (other.scale, other.around)
 
 
 @pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {  # what large models, and those of
 }
 PLANNED = ("auto", "trws", "expansion")  # methods that keep more than labels from run to run of a plan
 ONE_CUT = ("auto", "qpbo", "expansion")  # methods that solve models of two labels by one cut
+SHORT = ("auto", "expansion")  # methods that keep duals in few bits
 BOOT = (
     "import json, sys\n"
     "path, *work = json.loads(sys.argv.pop())\n"
@@ -134,6 +136,8 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
         _frames(method)
     if method in ONE_CUT:
         _one_cut()
+    if method in SHORT and pairs is not False:
+        _short_duals()
     return clock.compiling_seconds() - before
 
 
@@ -193,6 +197,17 @@ def _one_cut() -> None:
     star.add_potts([[0, i] for i in range(1, 16)])
     for graph in (lattice, model.graph(), star.graph()):
         minimum_by_one_cut(graph)
+
+
+def _short_duals() -> None:
+    """What expansion keeps in 16 bits on large images of whole costs."""
+    from tightmap.graphcut.expansion import Expansion
+    from tightmap.graphcut.pairwise import pair_model
+
+    _, model = islice(small_models(), 2)
+    moves = Expansion(pair_model(model.graph()), True, compact=True)
+    moves.begin(np.zeros(model.num_variables, np.int64))
+    assert moves.compact
 
 
 def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:

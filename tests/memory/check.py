@@ -128,14 +128,18 @@ def attempt(method: str, build: Any, index: int) -> dict[str, Any]:
     """Default options in one thread; then others in two threads, every second time from where the first run ended."""
     import tightmap as tm
     from tightmap.canonical import build as canonical
+    from tightmap.model import model as models
+    from tightmap.solvers.cuts import expansion as cuts
 
     canonical.IMPLICIT = 0 if index % 3 == 0 else 1 << 18  # some images without a list of their edges
+    models.WORTH = cuts.WORTH = 0 if index % 4 == 0 else 1 << 22  # some with costs and duals in few bits
+    cuts.RESTART_SIZE = 0 if index % 4 == 0 else 200_000
     variants = VARIANTS.get(method, [{}])
     runs: list[str] = []
     refused = 0
     try:
         model = build()
-        few = 2 if method in LONG_STEPS or len(model.unaries) > 20_000 else 20
+        few = 2 if method in LONG_STEPS or model.num_labels > 20_000 else 20
         first: Any = None
         for threads in (1, 2):
             options = {} if threads == 1 else variants[index % len(variants)]

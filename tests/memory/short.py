@@ -13,6 +13,8 @@ import numpy as np
 import tightmap as tm
 from memory.models import FIXED, grid, grid_with_gap, uneven_grid
 from tightmap.canonical import build
+from tightmap.model import model as models
+from tightmap.solvers.cuts import expansion as cuts
 
 ADMM: dict[str, Any] = {"polish": False, "restarts": 1}
 
@@ -50,4 +52,14 @@ if __name__ == "__main__":
                 result = tm.solve(model, "trws", max_iterations=3)
                 assert result.energy == model.energy(result.labels)
                 count += 1
+    models.WORTH = cuts.WORTH = cuts.RESTART_SIZE = 0  # and with costs and duals in few bits
+    for shape in ((3, 17), (16, 15)):
+        for neighbours in (4, 8):
+            for kind in ("potts", "linear"):
+                for method in ("trws", "expansion"):
+                    model = grid(*shape, 4, kind, neighbours, integral=True)
+                    assert model.single
+                    result = tm.solve(model, method, max_iterations=3)
+                    assert result.energy == model.energy(result.labels)
+                    count += 1
     print(f"{count} runs")

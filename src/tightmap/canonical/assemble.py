@@ -18,6 +18,7 @@ from tightmap.canonical.recognise import Sums
 from tightmap.factors.kinds import PAIRS, row_of
 from tightmap.factors.piece import Piece
 from tightmap.graph.graph import Arrays, FloatArray, Graph, IntArray, PairArrays
+from tightmap.graph.pixel_costs import in_parts
 from tightmap.runtime.compiled import lean
 
 FEW_BITS = 30  # costs that are multiples of 2^-30 are recognised as such
@@ -196,17 +197,21 @@ def _common_divisor(values):
     return total
 
 
-def _gcd_of(values: FloatArray) -> float:
+def _gcd_of(values: npt.NDArray[Any]) -> float:
     """Largest power-of-two fraction times an integer that divides every number, 0.0 if there is none."""
     if len(values) and values.strides[0] == 0:
         values = values[:1]
     if not (values.flags.c_contiguous and values.flags.writeable):
         values = values.copy()  # one kind of array, so that the kernel is compiled once
-    total = int(_common_divisor(values))
+    total = 0
+    for _, part in in_parts(values):
+        total = math.gcd(total, divisor) if (divisor := int(_common_divisor(part))) >= 0 else -1
+        if total < 0:
+            break
     return math.inf if total == 0 else max(total, 0) / 2.0**FEW_BITS
 
 
-def common_quantum(unary: FloatArray, pieces: list[Piece], sums: Sums) -> float:
+def common_quantum(unary: npt.NDArray[Any], pieces: list[Piece], sums: Sums) -> float:
     """q > 0 such that every finite energy minus the constant is a multiple of q; 0.0 when none is known.
 
     The constant is left out of it, so that integral costs with a real offset keep their quantum.

@@ -10,6 +10,7 @@ Costs of unusual size are counted in another unit (``units``), and constants sta
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,21 +53,27 @@ def build_graph(model: Model) -> Graph:
 
 
 def lattice_graph(model: Model, least: int | None = None) -> Graph | None:
-    """The canonical form of an image of at least so many pixels that needs no list of its edges, or None."""
-    enough = model.num_variables >= (IMPLICIT if least is None else least)
-    steps = image_steps(model) if enough else None
+    """The canonical form of an image of at least so many pixels that needs no list of its edges, or None.
+
+    Images of fewer pixels and many labels have no list either until somebody asks for it, so that their unaries can be
+    in single precision.
+    """
+    avoided = model.num_variables >= (IMPLICIT if least is None else least)
+    steps = image_steps(model) if avoided or model.single else None
     unit = choose_unit(model, model.blocks) if steps is not None else None
     if steps is None or unit is None or unit.power != 0:
         return None
     # what is added to the model later is not part of this Graph, and a model that nobody else holds is to be gone
-    given, kind = model.__getstate__(), type(model)
+    given, kind, owner = model.__getstate__(), type(model), weakref.ref(model)
 
     def write_out() -> Arrays:
-        twin = kind.__new__(kind)
+        twin, holder = kind.__new__(kind), owner()
+        if holder is not None and holder.given_unaries is given["_unaries"]:
+            given["_unaries"] = holder.flat_unaries()  # in double precision, and one array for both
         twin.__setstate__(given)
         return canonical_form(twin, unit).graph.arrays
 
-    return image_graph(model, unit, steps, write_out)
+    return image_graph(model, unit, steps, write_out, avoided)
 
 
 def own_blocks(model: Model) -> list[Block]:

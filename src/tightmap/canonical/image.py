@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tightmap.factors.block import Block
     from tightmap.model.model import Model
 
-IMPLICIT = 1 << 18  # variables from which on a list of edges is worth avoiding
+IMPLICIT = 1 << 18  # variables from which on a list of edges is worth avoiding, also at the cost of some moves
 NARROWEST = 3  # on narrower grids two steps may lead to the same neighbour
 
 
@@ -87,8 +87,13 @@ def image_steps(model: Model) -> list[tuple[int, int]] | None:
     return _steps(model, block)
 
 
-def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_out: Callable[[], Arrays]) -> Graph:
-    """The Graph of such a model; ``write_out`` makes the arrays when somebody asks for them."""
+def image_graph(
+    model: Model, unit: Unit, steps: list[tuple[int, int]], write_out: Callable[[], Arrays], avoided: bool
+) -> Graph:
+    """The Graph of such a model; ``write_out`` makes the arrays when somebody asks for them.
+
+    avoided : methods are to do without these
+    """
     assert model.grid_shape is not None
     block, labels = model.blocks[0], int(model.cardinalities[0])
     difference = np.arange(labels, dtype=np.float64)
@@ -98,7 +103,7 @@ def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_ou
         profile = np.minimum(difference**block.power, limit)
     else:
         profile = (difference > 0).astype(np.float64)
-    unary = model.flat_unaries()
+    unary = model.kept_unaries()
     weights: FloatArray = block.weights
     constant = weights.strides[0] == 0 or bool((weights == weights[0]).all())
     weight = weights[:1].copy() if constant else weights.copy()
@@ -112,11 +117,11 @@ def image_graph(model: Model, unit: Unit, steps: list[tuple[int, int]], write_ou
         variables=LATER,
         fixed=LATER,
         grid_shape=model.grid_shape,
-        quantum=common_quantum(unary, [piece], Sums(few, unary)),
+        quantum=common_quantum(unary, [piece], Sums(few, unary[:0])),
         slack=0.0,
         power=0,
         typical=unit.typical,
         shift=model.constant,
-        lattice=Lattice(pixels, int(block.kind), limit, len(block), write_out),
+        lattice=Lattice(pixels, int(block.kind), limit, len(block), write_out, avoided),
         **NOTHING_FORBIDDEN,
     )

@@ -130,7 +130,10 @@ def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray,
     """Ranges of the finite unary costs of some variables (constants do not count), and the largest cost of these."""
     begins, counts = model.begins(rows), model.cardinalities[rows]
     if len(counts) and (counts == counts[0]).all():
-        costs = unaries[begins + np.arange(counts[0])[:, None]]  # label by label: few labels are a short axis
+        every = len(unaries) == len(counts) * counts[0]  # rows of one length, one after the other
+        # label by label: few labels are a short axis
+        costs = unaries.reshape(len(counts), -1).T if every else unaries[begins + np.arange(counts[0])[:, None]]
+        costs = costs.astype(np.float64, copy=False)
         high, low = costs.max(axis=0), costs.min(axis=0)
         top = max(float(high.max()), -float(low.min()))
         if top < MOST / 2.0:  # all costs are finite, and so are their differences
@@ -138,7 +141,7 @@ def _ranges(unaries: FloatArray, model: Model, rows: slice) -> tuple[FloatArray,
     out = [np.zeros(0)]
     largest = 0.0
     for labels in np.unique(counts):
-        costs = unaries[begins[counts == labels][:, None] + np.arange(labels)]
+        costs = unaries[begins[counts == labels][:, None] + np.arange(labels)].astype(np.float64, copy=False)
         finite = np.isfinite(costs)
         with np.errstate(over="ignore", invalid="ignore"):  # a variable without finite costs gives -inf: no range
             spread = costs.max(axis=1, where=finite, initial=-np.inf) - costs.min(axis=1, where=finite, initial=np.inf)

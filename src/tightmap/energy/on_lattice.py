@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.lattice import IntArray, Pixels
+from tightmap.graph.pixel_costs import copy_costs, cost_at
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled
 
@@ -21,7 +22,7 @@ def _rows(first, last, g, labels, unary, rest, size):
         total, amount = 0.0, 0.0
         for c in range(W):
             p = r * W + c
-            v = g.unary[p * S + labels[p]]
+            v = cost_at(g.unary, g.single, p * S + labels[p])
             total += v
             amount += abs(v)
         unary[r] = total
@@ -53,7 +54,7 @@ def lattice_sums(pixels: Pixels, labels: npt.NDArray[np.integer]) -> tuple[float
 
 def lattice_minima(pixels: Pixels, edges: int) -> float:
     """Sum of the absolute values of the smallest entries of all unaries and of the tables of so many edges."""
-    low = np.abs(pixels.unary.reshape(-1, pixels.labels).min(axis=1)).sum()
+    low = np.abs(pixels.costs.reshape(-1, pixels.labels).min(axis=1).astype(np.float64)).sum()
     each = np.abs(np.minimum(pixels.weight, 0.0)).sum() * pixels.profile.max()
     return float(low + each * (1 if pixels.listed else edges))
 
@@ -61,10 +62,12 @@ def lattice_minima(pixels: Pixels, edges: int) -> float:
 @compiled
 def _cheapest(first, last, g, labels):
     S = g.labels
+    cost = np.empty(S)
     for p in range(first * g.width, last * g.width):
+        copy_costs(g.unary, g.single, p * S, S, cost)
         best = 0
         for s in range(1, S):
-            if g.unary[p * S + s] < g.unary[p * S + best]:
+            if cost[s] < cost[best]:
                 best = s
         labels[p] = best
 

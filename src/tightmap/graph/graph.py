@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.lattice import Lattice
+from tightmap.graph.pixel_costs import both
 from tightmap.runtime.lazy import lazy
 
 T = TypeVar("T")
@@ -142,6 +143,10 @@ class Graph:
                 raise AttributeError(f"a Graph has no {name!r}")
             if name == "arrays":
                 value = lattice.write_out()
+                if len(lattice.pixels.single):  # with these in double precision the others are to be gone
+                    double, single = both(value.unary)
+                    pixels = lattice.pixels._replace(unary=double, single=single)
+                    self.__dict__["lattice"] = replace(lattice, pixels=pixels)
             elif name == "variables":
                 value = np.arange(lattice.n)
             else:
@@ -200,14 +205,20 @@ class Graph:
         return len(self.arrays.kind) if self.lattice is None else self.lattice.edges
 
     @property
-    def unary(self) -> FloatArray:
-        """All unary costs, label s of variable i at arrays.offset[i] + s."""
-        return self.arrays.unary if self.lattice is None else self.lattice.pixels.unary
+    def unary(self) -> npt.NDArray[Any]:
+        """All unary costs, label s of variable i at arrays.offset[i] + s; of a large image maybe in single precision,
+        where that is exact (pixel_costs.py)."""
+        return self.arrays.unary if self.lattice is None else self.lattice.pixels.costs
 
     @property
     def listed(self) -> bool:
         """Whether ``arrays`` are there; those of a large image take some time and memory when first asked for."""
         return self.lattice is None or "arrays" in self.__dict__
+
+    @property
+    def unlisted(self) -> bool:
+        """Whether to do without moves that need ``arrays``, which would take too much time and memory."""
+        return self.lattice is not None and self.lattice.avoided and not self.listed
 
     @lazy
     def differences(self) -> bool:
@@ -292,5 +303,5 @@ class Graph:
     @property
     def nbytes(self) -> int:
         if "arrays" not in self.__dict__ and self.lattice is not None:
-            return self.lattice.pixels.unary.nbytes + self.lattice.pixels.weight.nbytes
+            return self.lattice.pixels.costs.nbytes + self.lattice.pixels.weight.nbytes
         return sum(int(a.nbytes) for a in self.arrays)

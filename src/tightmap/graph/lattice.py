@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.graph.pixel_costs import both
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -31,7 +33,8 @@ class Pixels(NamedTuple):
     width: int
     labels: int
     potts: bool
-    unary: FloatArray  # [row][column][label]
+    unary: FloatArray  # [row][column][label], or nothing where the next one has the costs (pixel_costs.py)
+    single: npt.NDArray[np.float32]
     down: IntArray  # (K,) rows of every step
     right: IntArray  # (K,) columns
     first: IntArray  # (K,) number of its first edge
@@ -41,6 +44,11 @@ class Pixels(NamedTuple):
     # both ends of every step, by the number of the neighbour: in this order costs are added, as the edge list would
     near: IntArray  # (2 K,) step
     sign: IntArray  # (2 K,) +1: the neighbour is the second end, -1: the first
+
+    @property
+    def costs(self) -> npt.NDArray[Any]:
+        """The unaries, in whichever precision they are."""
+        return self.single if len(self.single) else self.unary
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +60,7 @@ class Lattice:
     limit: float  # of the difference, for kinds that have one
     edges: int
     write_out: Callable[[], Any]  # the arrays of the Graph
+    avoided: bool = True  # the list is so long that methods do without the moves that need it
 
     @property
     def n(self) -> int:
@@ -61,7 +70,7 @@ class Lattice:
 def make_pixels(
     shape: tuple[int, int],
     steps: list[tuple[int, int]],
-    unary: FloatArray,
+    unary: npt.NDArray[Any],
     weight: FloatArray,
     profile: FloatArray,
     potts: bool,
@@ -77,7 +86,7 @@ def make_pixels(
         width,
         len(profile),
         potts,
-        unary,
+        *both(unary),
         np.array([dr for dr, _ in steps], dtype=np.int64),
         np.array([dc for _, dc in steps], dtype=np.int64),
         first,

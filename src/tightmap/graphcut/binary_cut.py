@@ -25,6 +25,7 @@ from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.factors.pairs import plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray, PairArrays
 from tightmap.graph.lattice import Lattice
+from tightmap.graph.pixel_costs import cost_at
 from tightmap.graph.stencil import distinct_steps
 from tightmap.graphcut.flow import Flow
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
@@ -60,8 +61,8 @@ def _add(known, cost):
 @lean
 def _survey_pixels(g, known):
     for p in range(g.height * g.width):
-        low = g.unary[2 * p]
-        a = g.unary[2 * p + 1] - low
+        low = cost_at(g.unary, g.single, 2 * p)
+        a = cost_at(g.unary, g.single, 2 * p + 1) - low
         _note(known, a)
         _add(known, low)
         known[SIZE] += abs(a)
@@ -75,7 +76,8 @@ def _fill_pixels(g, scale, margin, cap, term):
     W, steps = g.width, len(g.down)
     degree = 2 * steps
     for p in range(g.height * W):
-        term[margin + p] = np.int64(np.rint((g.unary[2 * p] - g.unary[2 * p + 1]) * scale))
+        difference = cost_at(g.unary, g.single, 2 * p) - cost_at(g.unary, g.single, 2 * p + 1)
+        term[margin + p] = np.int64(np.rint(difference * scale))
     for k in range(steps):
         dr, dc = g.down[k], g.right[k]
         first = max(0, -dc)

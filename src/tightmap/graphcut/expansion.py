@@ -2,6 +2,10 @@
 
 With equal label counts heights and duals are stored label by label, so that a move reads contiguous memory; otherwise
 variable by variable, and a move gathers and scatters its label.
+
+On large models of small whole costs they are kept in 16 bits (``compact``): a move works on 32 bits and puts back what
+it has changed.  A label whose numbers have become too large for that stays in 32 bits from then on, so the moves are
+the same, bit by bit.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from tightmap.graphcut.pairwise import PairModel, other_unaries
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import EVER, TimeUp
 
+MOST = (1 << 15) - 1  # what 16 bits hold
 DRIFT = 8.0  # times the largest sum of costs around a variable, that heights may become before duals begin anew
 
 
@@ -54,12 +59,18 @@ def _spans(model: PairModel) -> npt.NDArray[np.int64]:
     return spans
 
 
+def _small(values: npt.NDArray[Any]) -> bool:
+    """Whether 16 bits hold these numbers."""
+    return int(values.max()) <= MOST and int(values.min()) >= -MOST
+
+
 @dataclass(eq=False)
 class Expansion:
     """Labels, duals and work space of expansion moves on one pairwise model."""
 
     model: PairModel
     largest: bool  # switch the largest optimal set instead of the smallest
+    compact: bool = False  # in 16 bits where that is exact: for moves alone, the duals are not to be seen afterwards
 
     def __post_init__(self) -> None:
         model, net = self.model, self.model.net
@@ -69,6 +80,8 @@ class Expansion:
         self.truncated_before = 0  # in runs from earlier labellings
         self.paths = 0  # augmenting paths in all moves: how hard the cuts were
         self.move_data: Move | None = None
+        self.compact = self.compact and self._begins_small()
+        self.beyond: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}  # heights and duals that need 32 bits
         self.y: npt.NDArray[Any] | None = None
         arcs = model.nodes * net.degree if isinstance(net, Grid) else len(net.heads)
         self.cap, self.term = np.zeros(arcs, model.unary.dtype), np.zeros(model.nodes, model.unary.dtype)
@@ -86,6 +99,14 @@ class Expansion:
             self.y_size = int(sizes.sum())
             self.sizes = sizes.astype(np.int32)
 
+    def _begins_small(self) -> bool:
+        """Whether 16 bits hold all heights and duals of a start, whatever its labels are."""
+        model = self.model
+        if not self.uniform or model.unary.dtype != np.int32:
+            return False
+        unary = max(int(model.unary.max(initial=0)), -int(model.unary.min(initial=0)))
+        return unary + model.around / model.scale <= MOST
+
     def begin(self, labels: npt.NDArray[np.integer]) -> None:
         """Start from a labelling of the variables, with fresh duals."""
         model = self.model
@@ -96,15 +117,17 @@ class Expansion:
         if model.settled is not None:
             x = np.where(model.settled >= 0, model.settled, x)
         if self.y is None:
-            self.h = np.zeros(self.count * nodes if self.uniform else len(model.unary), dtype)
-            require(float(self.y_size) * dtype.itemsize, f"the kept flow of {edges} pairs of neighbours")
-            self.y = np.zeros(self.y_size, dtype)
+            kept = np.dtype(np.int16) if self.compact else dtype
+            self.h = np.zeros(self.count * nodes if self.uniform else len(model.unary), kept)
+            require(float(self.y_size) * kept.itemsize, f"the kept flow of {edges} pairs of neighbours")
+            self.y = np.zeros(self.y_size, kept)
             parts = {name: np.zeros(edges, dtype) for name in ("yc", "yu", "yv")}
             parts |= {name: np.zeros(nodes, dtype) for name in ("hx", "hc")}
             parts |= {name: np.zeros(nodes, np.int32) for name in ("touched", "order", "changed")}
             self.move_data = Move(edges=model.edges, cards=model.cards, x=x, state=np.zeros(5, np.int64), **parts)
         else:  # memory that is in use already: fresh pages would cost as much as a move
             assert self.move_data is not None
+            self.beyond.clear()
             self.y[:] = 0
             for part in (self.move_data.yu, self.move_data.yv, self.move_data.touched, self.move_data.changed):
                 part[:] = 0
@@ -164,7 +187,14 @@ class Expansion:
             return 0
         nodes, edges = model.nodes, len(s.yu)
         if self.uniform:
-            s = s._replace(hc=self.h[c * nodes : (c + 1) * nodes], yc=self.y[c * edges : (c + 1) * edges])
+            hc, yc = self.h[c * nodes : (c + 1) * nodes], self.y[c * edges : (c + 1) * edges]
+            if not self.compact:
+                s = s._replace(hc=hc, yc=yc)
+            elif c in self.beyond:
+                s = s._replace(hc=self.beyond[c][0], yc=self.beyond[c][1])
+            else:
+                s.hc[:] = hc
+                s.yc[:] = yc
         else:
             gather(c, self.h, self.start, model.room, s.hc)
             gather(c, self.y, self.first, self.sizes, s.yc)
@@ -172,7 +202,13 @@ class Expansion:
         changed = move(s, model.net, self.cap, self.term, self.trees, c, self.tried[c], self.largest, left)
         if changed < 0:
             raise TimeUp
-        if not self.uniform:
+        if self.compact and c not in self.beyond:
+            if _small(s.hc) and _small(s.yc):
+                hc[:] = s.hc
+                yc[:] = s.yc
+            else:
+                self.beyond[c] = s.hc.copy(), s.yc.copy()
+        elif not self.uniform:
             scatter(c, self.h, self.start, model.room, s.hc)
             scatter(c, self.y, self.first, self.sizes, s.yc)
         self.paths += int(self.trees.control[TIME])

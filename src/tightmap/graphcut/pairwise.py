@@ -21,7 +21,10 @@ from numba.extending import overload
 
 from tightmap.factors.pairs import DENSE, POTTS, QUADRATIC
 from tightmap.graph.graph import Arrays, Graph
+from tightmap.graph.lattice import Lattice
+from tightmap.graph.pixel_costs import in_parts
 from tightmap.graph.stencil import distinct_steps
+from tightmap.graphcut.lattice_pairs import by_edge_number, framed_grid, largest_around
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.graphcut.tables import cut_tables
 from tightmap.moves.context import Context
@@ -55,7 +58,7 @@ class PairModel:
     node: npt.NDArray[np.int64]  # (n,) network node of every variable
     cards: npt.NDArray[np.int32]  # (nodes,) 0 for dead nodes
     room: npt.NDArray[np.int32]  # (nodes,) labels of the variable of every node, settled or not
-    number: npt.NDArray[np.int64]  # (factors,) edge number of every factor
+    number: npt.NDArray[np.int64]  # (factors,) edge number of every factor; none where the graph has no list of them
     diagonal_of: npt.NDArray[np.int64]  # (factors,) where the diagonal that moved to the tail is in diagonals, or -1
     diagonals: npt.NDArray[np.float64]
     unary: npt.NDArray[Any]  # flat as graph.arrays.unary, with the diagonals, in the cost type
@@ -168,7 +171,7 @@ def _sum_around(g: Arrays, kind: npt.NDArray[Any], base: npt.NDArray[Any], table
     return float(_largest_around(g.scope, kind, g.weight, base, tables, dense, np.zeros(len(g.cards))))
 
 
-def _largest(unary: npt.NDArray[np.float64]) -> float:
+def _largest(unary: npt.NDArray[Any]) -> float:
     return float(max(unary.max(initial=0.0), -unary.min(initial=0.0)))
 
 
@@ -190,7 +193,7 @@ def _magic(local: float) -> npt.NDArray[np.float64]:
     return np.array([1.5 * 2.0**52 * step, 8.0 * step])
 
 
-def _on_grid(costs: npt.NDArray[np.float64], magic: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _on_grid(costs: npt.NDArray[Any], magic: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Costs rounded to exact numbers (a new array)."""
     rounded = costs + magic[0]
     rounded -= magic[0]
@@ -202,14 +205,15 @@ def other_unaries(model: PairModel, graph: Graph) -> npt.NDArray[Any] | None:
 
     None where the model of that graph would count in other units.
     """
-    unary = graph.arrays.unary
+    unary = graph.unary
     if len(model.diagonals):
         return None
     local = _largest(unary) + model.around
     if model.unary.dtype == np.int32:
         out = np.empty(len(unary), np.int32)
         same = graph.quantum == model.scale and local / model.scale < INT32_LIMIT
-        return out if same and _whole_costs(unary, model.scale, out) else None
+        whole = same and all(_whole_costs(part, model.scale, out[some]) for some, part in in_parts(unary))
+        return out if whole else None
     whole = local < INT32_LIMIT * (graph.quantum or 1.0) and graph.quantum > 0.0
     magic = model.edges.magic
     return None if whole or not np.array_equal(magic, _magic(local)) else _on_grid(unary, magic)
@@ -230,11 +234,32 @@ def _integral(values: npt.NDArray[Any]) -> bool:
     return bool((few == np.rint(few)).all()) and bool((values == np.rint(values)).all())
 
 
+def _arithmetic(
+    unary: npt.NDArray[Any], weight: npt.NDArray[Any], tables: npt.NDArray[Any], local: float, quantum: float
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], float]:
+    """Unaries, weights, magic and scale: whole numbers of 32 bits in units of the quantum (1 if there is none), where
+    these are exact, else float64.  Weights are float64 either way.
+    """
+    scale = quantum if quantum > 0.0 else 1.0
+    scaled = weight / scale
+    if quantum >= 0.0 and local / scale < INT32_LIMIT and _integral(scaled) and _integral(tables):
+        costs = np.empty(len(unary), np.int32)
+        if all(_whole_costs(part, scale, costs[some]) for some, part in in_parts(unary)):
+            return costs, scaled, np.zeros(2, np.int32), scale
+    magic = _magic(local)
+    return _on_grid(unary, magic), _on_grid(weight, magic), magic, 1.0
+
+
+NEVER_WHOLE = -1.0  # a quantum for _arithmetic()
+
+
 def pair_model(graph: Graph, integers: bool = True, context: Context | None = None) -> PairModel:
     """Arrays for the primal-dual moves from a graph of pairwise factors (``integers=False``: always float64).
 
     TimeUp when the time limit of the context passes before they are ready.
     """
+    if graph.lattice is not None and not graph.listed:
+        return _of_lattice(graph, graph.lattice, integers, context)
     g = graph.arrays
     kind, base, tables, unary, diagonal_of, diagonals = cut_tables(g, context)
     check_time(context)
@@ -244,21 +269,11 @@ def pair_model(graph: Graph, integers: bool = True, context: Context | None = No
     local = _largest(unary) + around
 
     check_time(context)
-    scale = graph.quantum if graph.quantum > 0.0 else 1.0
-    weight = g.weight / scale
-    costs: npt.NDArray[Any] | None = None
-    if local / scale < INT32_LIMIT and integers and layout is not None and _integral(weight) and _integral(used_tables):
-        costs = np.empty(len(unary), np.int32)
-        costs = costs if _whole_costs(unary, scale, costs) else None
-    if costs is not None:
-        dtype: type = np.int32
-        magic: npt.NDArray[Any] = np.zeros(2, np.int32)
-    else:
-        scale = 1.0
-        dtype = np.float64
-        magic = _magic(local)
-        costs = _on_grid(unary, magic)
-        weight = np.where(kind == DENSE, g.weight, _on_grid(g.weight, magic))
+    quantum = graph.quantum if integers and layout is not None else NEVER_WHOLE
+    costs, weight, magic, scale = _arithmetic(unary, g.weight, used_tables, local, quantum)
+    dtype = magic.dtype
+    if dtype == np.float64:
+        weight = np.where(kind == DENSE, g.weight, weight)
 
     if layout is not None:
         net: Csr | Grid
@@ -282,3 +297,23 @@ def pair_model(graph: Graph, integers: bool = True, context: Context | None = No
     )
     _by_number(number, g.scope, g.cards, kind, weight, base, edges.kind, edges.weight, edges.base, edges.stride)
     return PairModel(edges, net, node, cards, cards, number, diagonal_of, diagonals, costs, scale, around)
+
+
+def _of_lattice(graph: Graph, lattice: Lattice, integers: bool, context: Context | None) -> PairModel:
+    """The same of an image that has no list of its edges, and gets none; nor do its factors have numbers."""
+    pixels = lattice.pixels
+    net, node, nodes = framed_grid(pixels)
+    tables = np.array([0.0 if lattice.kind == POTTS else lattice.limit])
+    around = largest_around(lattice)
+    check_time(context)
+    local = _largest(graph.unary) + around
+    quantum = graph.quantum if integers else NEVER_WHOLE
+    costs, weight, magic, scale = _arithmetic(graph.unary, pixels.weight, tables, local, quantum)
+    check_time(context)
+    kind, weights, heads = by_edge_number(lattice, node, nodes, weight, magic.dtype)
+    cards = np.zeros(nodes, np.int32)
+    cards[node] = pixels.labels
+    base = np.zeros(len(kind), np.int64)  # one limit for all
+    edges = Edges(kind, weights, base, heads, tables.astype(magic.dtype), magic)
+    none = np.zeros(0, np.int64)
+    return PairModel(edges, net, node, cards, cards, none, none, np.zeros(0), costs, scale, around)

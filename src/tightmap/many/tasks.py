@@ -165,7 +165,7 @@ def _add_model(sum_: Any, model: Model) -> None:
     _add_array(sum_, model.cardinalities)
     _add_array(sum_, model.clamped)
     if model.given_unaries is not None:
-        _add_array(sum_, model.given_unaries)
+        _add_array(sum_, model.given_unaries.astype(np.float64, copy=False))
     for block in model.blocks:
         sum_.update(type(block).__name__.encode())
         for array in (block.scopes, block.weights, *block.parameters.values()):

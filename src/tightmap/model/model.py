@@ -26,6 +26,7 @@ from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.pixel_costs import WORTH, in_single
 from tightmap.model.checks import (
     add_costs,
     as_array,
@@ -118,7 +119,7 @@ class Model:
         self._shape: tuple[int, ...] | None = None  # of a grid of another number of dimensions
         self.blocks: list[Block] = []
         self.clamped: IntArray = _nothing(len(cards))
-        self._unaries: FloatArray | None = None  # flat; None while all are zero
+        self._unaries: npt.NDArray[Any] | None = None  # flat; None while all are zero; in single precision, see below
         self._owned = True  # whether the unaries may be written in place: nobody else has seen the array
         self._made: dict[str, Graph] = {}  # the canonical form, another dict after every change
 
@@ -202,8 +203,25 @@ class Model:
         return view
 
     @property
-    def given_unaries(self) -> FloatArray | None:
-        """The array behind ``unaries``, None where the user gave none."""
+    def given_unaries(self) -> npt.NDArray[Any] | None:
+        """The array behind ``unaries``, None where the user gave none.
+
+        Those of a large image are kept in single precision where that is exact, until somebody asks for them in double
+        precision or adds to them.
+        """
+        return self._unaries
+
+    @property
+    def single(self) -> bool:
+        """Whether the unaries are in single precision."""
+        return self._unaries is not None and self._unaries.dtype == np.float32
+
+    def kept_unaries(self) -> npt.NDArray[Any]:
+        """As ``flat_unaries``, in the precision in which they are kept."""
+        if not self.single:
+            return self.flat_unaries()
+        assert self._unaries is not None
+        self._owned = False
         return self._unaries
 
     def flat_unaries(self) -> FloatArray:
@@ -214,6 +232,8 @@ class Model:
         """
         if self._unaries is None:
             self._unaries = np.zeros(self.num_labels)
+        elif self.single:
+            self._unaries = self._unaries.astype(np.float64)
         self._owned = False
         return self._unaries
 
@@ -221,6 +241,8 @@ class Model:
         """The array behind ``unaries``, to be written in place: a copy if somebody may hold the present one."""
         if self._unaries is None:
             self._unaries = np.zeros(self.num_labels)
+        elif self.single:
+            self._unaries = self._unaries.astype(np.float64)
         elif not self._owned:
             self._unaries = self._unaries.copy()
         self._owned = True
@@ -301,7 +323,9 @@ class Model:
         what = "add_unaries: costs"
         costs = listed(costs, what)
         if isinstance(costs, np.ndarray):
-            array = check_costs(costs, what)
+            worth = nodes is None and self._unaries is None and self.grid_shape is not None and costs.size >= WORTH
+            single = in_single(costs) if worth else None
+            array: npt.NDArray[Any] = check_costs(costs, what) if single is None else single
             if nodes is None and self.shape is not None and array.shape[:-1] == self.shape:
                 array = array.reshape(-1, array.shape[-1])
             if array.ndim != 2 or len(array) != len(index) or (len(cards) and (cards != array.shape[1]).any()):
@@ -309,7 +333,7 @@ class Model:
                     f"({len(index)}, {int(cards[0])})" if len(set(cards.tolist())) == 1 else "one vector a variable"
                 )
                 raise ModelError(f"{what}: expected {wanted}, got an array of shape {array.shape}")
-            flat = array.ravel()
+            flat: npt.NDArray[Any] = array.ravel()
         else:
             if len(costs) != len(index):
                 raise ModelError(f"{what}: expected {len(index)} vectors, got {len(costs)}")
@@ -622,7 +646,7 @@ class Model:
         if self._unaries is not None:
             for begin in range(0, len(x), PART):
                 some = slice(begin, begin + PART)
-                total += float(self._unaries[self.begins(some) + x[some]].sum())
+                total += float(self._unaries[self.begins(some) + x[some]].astype(np.float64, copy=False).sum())
         for block in self.blocks:
             total += float(block.evaluate(x).sum()) if len(block) <= PART else block.total(x)
         return total

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.lattice import Lattice
+from tightmap.graph.pixel_costs import copy_costs, inline
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
@@ -25,8 +26,6 @@ ROUNDING = 2.0**-52  # as there
 CHUNK = 64  # columns of every row of a band that are visited before the thread of the next band is told
 BAND = 16  # rows, fewer than CHUNK; threads that work on neighbouring rows would wait for each other's memory
 WORTH_THREADS = 1 << 16  # pixels from which on a sweep takes longer than waking threads
-
-inline = compiled(_nrt=False, forceinline=True)  # a call with all arrays costs more than a visit
 
 
 @inline
@@ -64,8 +63,7 @@ def _visit(g, r, c, labels, dirty, shift, cost):
     ends = len(g.near)
     p = r * W + c
     now = labels[p]
-    for s in range(S):
-        cost[s] = g.unary[p * S + s]
+    copy_costs(g.unary, g.single, p * S, S, cost)
     size = abs(cost[now])
     degree = 0
     inside = g.listed == 0 and 0 < r < H - 1 and 0 < c < W - 1

@@ -16,8 +16,9 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.graph.graph import Graph
+from tightmap.graph.pixel_costs import copy_costs, inline
 from tightmap.moves.context import Context, Labels
-from tightmap.moves.lattice_descent import ROUNDING, WORTH_THREADS, inline, step_weight
+from tightmap.moves.lattice_descent import ROUNDING, WORTH_THREADS, step_weight
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import end_of, late, time_left
@@ -33,8 +34,7 @@ def _own_costs(g, r, c, vertical, labels, cost):
     H, W, S = g.height, g.width, g.labels
     p = r * W + c
     now = labels[p]
-    for s in range(S):
-        cost[s] = g.unary[p * S + s]
+    copy_costs(g.unary, g.single, p * S, S, cost)
     size = abs(cost[now])
     for e in range(len(g.near)):
         k = g.near[e]

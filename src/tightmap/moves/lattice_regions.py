@@ -25,6 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.graph.graph import Graph
+from tightmap.graph.pixel_costs import cost_at
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import settle_all
 from tightmap.moves.lattice_descent import ROUNDING, WORTH_THREADS, mark_around, neighbour_shifts, step_weight
@@ -63,8 +64,8 @@ def _collect(g, start, low, high, labels, seen, shift, stack, cost, weight, near
         r = p // W
         c = p - r * W
         for s in range(S):
-            cost[s] += g.unary[p * S + s]
-        size += abs(g.unary[p * S + own])
+            cost[s] += cost_at(g.unary, g.single, p * S + s)
+        size += abs(cost_at(g.unary, g.single, p * S + own))
         for e in range(len(shift)):
             k = g.near[e]
             dr, dc = g.sign[e] * g.down[k], g.sign[e] * g.right[k]
@@ -147,8 +148,9 @@ def _difference(g, labels, proposal, seen, stack, count):
         r = p // W
         c = p - r * W
         now, new = labels[p], proposal[p]
-        more += g.unary[p * S + new] - g.unary[p * S + now]
-        size += abs(g.unary[p * S + new]) + abs(g.unary[p * S + now])
+        after, before = cost_at(g.unary, g.single, p * S + new), cost_at(g.unary, g.single, p * S + now)
+        more += after - before
+        size += abs(after) + abs(before)
         for e in range(len(g.near)):
             j = g.near[e]
             r1, c1 = r + g.sign[e] * g.down[j], c + g.sign[e] * g.right[j]

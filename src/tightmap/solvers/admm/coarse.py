@@ -9,6 +9,7 @@ trouble to agree on are a few squares here.  Several factors and offsets give di
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ class Coarse:
     square: npt.NDArray[np.int64]  # (pixels,) the square of every pixel
 
 
-def coarsen(stencil: Stencil, unary: npt.NDArray[np.float64], factor: int, offset: tuple[int, int]) -> Coarse:
+def coarsen(stencil: Stencil, unary: npt.NDArray[Any], factor: int, offset: tuple[int, int]) -> Coarse:
     """Squares of factor x factor pixels, the first ones cut by the offset.  The stencil has radius one."""
     height, width, labels = stencil.height, stencil.width, stencil.labels
     top, left = offset
@@ -36,7 +37,7 @@ def coarsen(stencil: Stencil, unary: npt.NDArray[np.float64], factor: int, offse
     cuts = np.maximum(np.arange(columns) * factor - left, 0)
     small = np.empty((rows, columns, labels))
     for row in range(rows):  # one at a time: the sums of all would be half as large as the unaries
-        together = fine[max(row * factor - top, 0) : (row + 1) * factor - top].sum(axis=0)
+        together = fine[max(row * factor - top, 0) : (row + 1) * factor - top].sum(axis=0, dtype=np.float64)
         np.add.reduceat(together, cuts, axis=0, out=small[row])
     planes = {step: np.zeros(rows * columns) for step in _STEPS}
     for (down, right), weight in zip(stencil.displacements, stencil.weights, strict=True):

@@ -119,7 +119,7 @@ class FusedLabelling:
             self.labels, self.energy = proposal, energy(graph, proposal)
             self._touched[:] = 1
             return True
-        if not graph.listed:
+        if graph.unlisted:
             return self._offer_regions(proposal)
         before = self.labels.astype(np.int16 if graph.max_labels < 2**15 else np.int64)
         if graph.order <= FUSED and self.context.remaining() > 0.0:
@@ -152,7 +152,7 @@ class FusedLabelling:
         if self.labels is None or self._families == []:
             return
         graph = self.graph
-        if not graph.listed:
+        if graph.unlisted:
             if minimise_lines(graph, self.labels, self.context, rounds):
                 settle_all(graph, self.labels, np.ones(graph.n, dtype=np.uint8), self.context)
             merge_regions(graph, self.labels, self.context)

@@ -60,7 +60,7 @@ class GridSplitting(Splitting):
     def reset(self, start: Start, noise: Noise | None = None) -> None:
         plan, state, labels = self.plan, self.state, self.stencil.labels
         for first, pixels in self._parts():
-            rows = self.unary[pixels]
+            rows = self.unary[pixels].astype(np.float64, copy=False)
             cap = grid_ranges(plan, first, first + PART)
             rows = np.minimum(rows, rows.min(axis=1, keepdims=True) + cap[:, None]).astype(self.dtype)
             if noise is not None:

@@ -33,6 +33,7 @@ from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import OptionError
 from tightmap.factors.kinds import METRIC
 from tightmap.graph.graph import Graph, IntArray
+from tightmap.graph.pixel_costs import WORTH
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
@@ -64,6 +65,8 @@ def first_labels(graph: Graph, init: Init, context: Context) -> Labels:
 
 def is_metric_kind(graph: Graph) -> bool:
     """Are all factors of kinds that are metrics whatever their parameters are (weights of at least 0)?"""
+    if graph.lattice is not None:
+        return bool(_METRIC[graph.lattice.kind]) and graph.differences
     g = graph.arrays
     return bool(_METRIC[g.kind].all()) and not bool((g.weight < 0.0).any())
 
@@ -91,7 +94,7 @@ def dual_bytes(graph: Graph) -> float:
     else:
         cards = graph.arrays.cards[graph.arrays.scope]
         spans = float(np.maximum(cards[::2], cards[1::2]).sum(dtype=np.float64))
-    return 8.0 * (spans + 2.0 * len(graph.arrays.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
+    return 8.0 * (spans + 2.0 * len(graph.unary)) * 1.2 + 100.0 * (graph.n + graph.m)
 
 
 @dataclass
@@ -166,11 +169,11 @@ class Expansion(Solver):
             check_time(context)
         except TimeUp:
             return None
-        moves = Moves(model, self.largest)
         given = init.labels is not None or init.relaxed is not None
-        small = len(graph.arrays.unary) <= RESTART_SIZE
+        small = len(graph.unary) <= RESTART_SIZE
         restart = self.restart if not given and (small or self.restart) else False
         twice = restart is not False
+        moves = Moves(model, self.largest, compact=not twice and len(graph.unary) >= WORTH)
         if not given and (twice or not is_metric_kind(graph)):
             moves.begin(unary_argmin(graph))
         else:

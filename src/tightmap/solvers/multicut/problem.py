@@ -63,7 +63,7 @@ def enough_labels(n: int, labels: int, pairs: int) -> bool:
 
 def suits(graph: Graph) -> bool:
     """Whether labels are only names: pairs and triples that tell equal labels from different ones, nothing else."""
-    if graph.lattice is not None or graph.hard > 0.0 or graph.order > 3 or not graph.uniform or graph.m == 0:
+    if graph.unlisted or graph.hard > 0.0 or graph.order > 3 or not graph.uniform or graph.m == 0:
         return False
     g = graph.arrays
     if not np.isin(g.kind, (Kind.POTTS, Kind.PATTERN, Kind.PN_POTTS, Kind.DENSE)).all():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tightmap.energy.certificate import UNIT
 from tightmap.graph.graph import FloatArray, Graph, Kind
+from tightmap.graph.pixel_costs import both
 from tightmap.graph.stencil import Stencil, find_stencil
 from tightmap.runtime import clock
 from tightmap.runtime.pace import EVER, TimeUp
@@ -177,7 +178,7 @@ class GridMessages(Engine[Passes, FloatArray]):
         sums = np.zeros(grid.strips * 2 * LANES)
         rows = np.zeros((self.crew.threads + 1, grid.span * (grid.directions - 1) * grid.labels))
         bare = grid._replace(unary=NO_UNARIES)  # it has its own: no kernel for each type of the others
-        self.crew.run(bound_sweep, grid.strips, bare, self.graph.unary, self.profile, sums, rows)
+        self.crew.run(bound_sweep, grid.strips, bare, *both(self.graph.unary), self.profile, sums, rows)
         low, size = (math.fsum(part) for part in sums.reshape(-1, 2, LANES).transpose(1, 0, 2).reshape(2, -1).tolist())
         self._took("bound", clock.now() - begin)
         # roundings per node (grid_bound.py), more for messages by two sweeps over all labels, and the sum over a strip
@@ -222,6 +223,8 @@ class GridMessages(Engine[Passes, FloatArray]):
 
 def same_structure(a: Graph, b: Graph) -> bool:
     """The same variables and factors, whatever they cost."""
+    if a is b:  # which may have no list, and needs none for this
+        return True
     names = ("cards", "kind", "scope_start", "scope")
     pairs = [(getattr(a.arrays, name), getattr(b.arrays, name)) for name in names]
     return all(one is other or np.array_equal(one, other) for one, other in pairs)

@@ -49,15 +49,19 @@ RING = 4  # steps whose messages to the row above are kept
 
 
 @inline
-def _gather(unary, grid, p, k, lag, out):
+def _gather(unary, single, grid, p, k, lag, out):
     """Float64 unaries of the eight pixels at step k, [label][lane], zero outside the image."""
     S = grid.labels
     for l in range(LANES):
         r, c = p * LANES + l, k - lag * l
         if r < grid.height and 0 <= c < grid.width:
             base = (r * grid.width + c) * S
-            for s in range(S):
-                put(out, s * LANES + l, get(unary, base + s))
+            if len(single) > 0:
+                for s in range(S):
+                    put(out, s * LANES + l, np.float64(get(single, base + s)))
+            else:
+                for s in range(S):
+                    put(out, s * LANES + l, get(unary, base + s))
         else:
             for s in range(S):
                 put(out, s * LANES + l, 0.0)
@@ -70,7 +74,7 @@ def _old(grid, at, place, like):
 
 
 @inline
-def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, eight):
+def _steps(grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, eight):
     """Steps last - 1, ..., first of strip p in float64.
 
     ``left`` holds the messages of the step before along the rows, ``lower`` [step % RING][label][direction - 1] those
@@ -89,7 +93,7 @@ def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, le
         from_b, from_c, from_d = (k + lag) % RING * ring, (k + 1) % RING * ring, (k + 3) % RING * ring
         border = get(grid.border, p) + k
         gamma = cast(load(grid.gamma, border * LANES), unary)
-        _gather(unary, grid, p, k, lag, theta)
+        _gather(unary, single, grid, p, k, lag, theta)
         low = splat(1e300)
         low_a, low_b, low_c, low_d = low, low, low, low
         for s in range(S):
@@ -155,17 +159,17 @@ def _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, le
 
 
 @compiled(_nrt=False, fastmath=FAST)
-def steps_four(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta):
-    _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, False)
+def steps_four(grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta):
+    _steps(grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, False)
 
 
 @compiled(_nrt=False, fastmath=FAST)
-def steps_eight(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta):
-    _steps(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, True)
+def steps_eight(grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta):
+    _steps(grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta, True)
 
 
 @compiled
-def bound_sweep(grid, unary, profile, sums, rows, thread, threads, progress):
+def bound_sweep(grid, unary, single, profile, sums, rows, thread, threads, progress):
     """This thread's share of the pass.
 
     sums [strip][bound, size][lane] and rows [threads + 1][span][label][direction - 1] are zeros in the beginning.
@@ -188,7 +192,11 @@ def bound_sweep(grid, unary, profile, sums, rows, thread, threads, progress):
                 return
             first, last = grid.steps - end, grid.steps - done
             if grid.eight:
-                steps_eight(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta)
+                steps_eight(
+                    grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta
+                )
             else:
-                steps_four(grid, unary, profile, p, first, last, sums, under, over, h, rises, left, lower, theta)
+                steps_four(
+                    grid, unary, single, profile, p, first, last, sums, under, over, h, rises, left, lower, theta
+                )
             publish(progress, p * LANES, end)

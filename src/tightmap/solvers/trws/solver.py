@@ -84,7 +84,8 @@ class State:
     @property
     def regions(self) -> bool:
         """Whether regions are moved: on large Potts images, others have hardly any regions of one label."""
-        return self.graph.lattice is not None and self.graph.lattice.pixels.potts
+        lattice = self.graph.lattice
+        return lattice is not None and lattice.avoided and lattice.pixels.potts
 
     def gap(self, energy: float) -> float:
         """From the bound to the energy of a rounding, which has no constant, relative to the bound."""

@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from tightmap.graph.graph import Kind
 from tightmap.graph.lattice import equal_weights
+from tightmap.graph.pixel_costs import both, cost_at
 from tightmap.graph.stencil import Stencil
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import lean
@@ -104,7 +105,7 @@ def _get_images(first, last, flat, height, width, size, lag, stride, offset, ima
 
 
 @lean
-def _put_unaries(first, last, unary, height, width, labels, lag, out, lowest):
+def _put_unaries(first, last, unary, single, height, width, labels, lag, out, lowest):
     """As _put_images, less the smallest unary of every pixel; lowest[strip] is the sum of these."""
     steps = width + (LANES - 1) * lag
     for p in range(first, last):
@@ -114,27 +115,27 @@ def _put_unaries(first, last, unary, height, width, labels, lag, out, lowest):
                 r, c = p * LANES + l, k - lag * l
                 if r < height and 0 <= c < width:
                     base = (r * width + c) * labels
-                    low = unary[base]
+                    low = cost_at(unary, single, base)
                     for s in range(1, labels):
-                        low = min(low, unary[base + s])
+                        low = min(low, cost_at(unary, single, base + s))
                     amount += low
                     for s in range(labels):
-                        out[((p * steps + k) * labels + s) * LANES + l] = unary[base + s] - low
+                        out[((p * steps + k) * labels + s) * LANES + l] = cost_at(unary, single, base + s) - low
         lowest[p] = amount
 
 
 @lean
-def _whole_rows(first, last, unary, width, labels, whole):
+def _whole_rows(first, last, unary, single, width, labels, whole):
     """whole[row]: less the smallest of its pixel, every unary of the row is a whole number below 65536."""
     for r in range(first, last):
         whole[r] = 1
         for i in range(r * width, (r + 1) * width):
-            low = unary[i * labels]
+            low = cost_at(unary, single, i * labels)
             for s in range(1, labels):
-                low = min(low, unary[i * labels + s])
+                low = min(low, cost_at(unary, single, i * labels + s))
             worst = 0.0
             for s in range(labels):
-                v = unary[i * labels + s] - low
+                v = cost_at(unary, single, i * labels + s) - low
                 worst = max(worst, abs(v - np.floor(v)) if v < 65536.0 else 1.0)
             if worst > 0.0:  # the first pixel that is not whole ends the search
                 whole[r] = 0
@@ -221,8 +222,9 @@ def build_frame(stencil: Stencil, dtype: npt.DTypeLike) -> Strips:
     )
 
 
-def fill_strips(frame: Strips, unary: npt.NDArray[np.float64], before: Strips | None = None) -> tuple[Strips, float]:
-    """The frame with these unaries and messages of zero, or copies of those before; and what was taken off the unaries.
+def fill_strips(frame: Strips, unary: npt.NDArray[Any], before: Strips | None = None) -> tuple[Strips, float]:
+    """The frame with these unaries (in either precision) and messages of zero, or copies of those before; and what was
+    taken off the unaries.
 
     The smallest unary of every pixel becomes zero: whatever the costs are counted from, float32 sees the differences.
     Whole numbers below 65536 are kept in 16 bits beside messages in float32.  Sweeps over many labels are limited by
@@ -232,10 +234,10 @@ def fill_strips(frame: Strips, unary: npt.NDArray[np.float64], before: Strips | 
     strips, nodes, front = frame.strips, frame.strips * frame.steps, frame.lag + 1
     whole = np.zeros(height, dtype=np.uint8)
     if dtype == np.float32:
-        parallel.run(_whole_rows, height, unary, width, labels, whole)
+        parallel.run(_whole_rows, height, *both(unary), width, labels, whole)
     own = np.zeros(nodes * labels * LANES, dtype=np.uint16 if whole.all() else dtype)
     lowest = np.zeros(strips)
-    parallel.run(_put_unaries, strips, unary, height, width, labels, lag, own, lowest)
+    parallel.run(_put_unaries, strips, *both(unary), height, width, labels, lag, own, lowest)
     if before is None:
         messages = np.zeros((front + nodes) * frame.directions * labels * LANES, dtype=dtype)
         across = np.zeros((strips + 1) * frame.span * (frame.directions - 1) * labels, dtype=dtype)
