@@ -161,7 +161,7 @@ def test_integers_and_elimination_keep_the_optimum(seed, degree):
     assert energy(graph, found) == pytest.approx(optimum, abs=1e-9)
 
 
-def test_large_tables_are_eliminated_after_a_search_of_half_their_work(monkeypatch):
+def test_large_tables_are_eliminated_after_a_search(monkeypatch):
     """Where elimination is neither little work nor too much, the search has its chance first."""
     model = grid_model(np.random.default_rng(4), 6, 30, 3, "dense", integral=True)
     at_once = tm.solve(model, "exact", cores=False)

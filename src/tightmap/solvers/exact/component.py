@@ -13,8 +13,9 @@ from tightmap.solvers.exact.root_messages import message_pass
 from tightmap.solvers.exact.search import CLOSED, FULL, GOING, Tree, burst, close_burst, cost_of
 from tightmap.solvers.exact.trailed_costs import Ints, Net, SearchState, undo
 
-GLIMPSE = 12_000_000  # effort of a first search, before message passing, which many models do not need
-NODE = 4_000  # what a node counts for in this, beside its work
+GLIMPSE = 20_000_000  # effort of a first search, before message passing, which many models do not need
+LOOKS = 4  # times that a first search can look at all functions; where that is more, there is none
+NODE = 10_000  # what a node counts for in this, beside its work
 PASSES = 200  # most passes of message passing at the root
 STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
 
@@ -113,7 +114,11 @@ class Component:
         self.removed = 0  # labels that are not needed for the best labelling, by what the root alone proves
         self.passes = 0
         self.gains: list[int] = []
-        self.glimpsed = self.rooted = self.closed = False
+        wides = (s for s in {s for v in variables for s in network.touching[v]} if len(s) > 2)
+        # each variable of a wide function asks for its projections to all of them
+        once = len(self.net.tables) + sum(len(s) ** 2 * network.functions[s].size for s in wides)
+        self.glimpsed = LOOKS * once > GLIMPSE
+        self.rooted = self.closed = False
         self.known = -1  # how many better labellings had been found when the root was last made consistent
         if labels is not None:
             self.offer(labels)

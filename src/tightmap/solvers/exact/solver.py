@@ -66,20 +66,20 @@ ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
 FIRST_WORK = 2_000_000  # the first steps of the search are shorter, each twice as long as the one before
-PROBE = 80_000_000  # work of the search before anything else is tried
+PROBE = 120_000_000  # work of the search before anything else is tried
 # The same beside hard constraints, whose contradictions are what cores are made of.
 # bw_p34_10 on one busy core: proven after 4.4 s with the longer one, 1.8 s with this one
 PROBE_BESIDE_HARD = 4_000_000
 EFFORT = 10_000_000  # words of the graph looked at before the search for an order of elimination is given up
 CHEAP = 4_000_000  # table entries of elimination that are done at once
 VARIABLE = 10_000  # what a variable counts for in this, beside its table
-PATIENCE = 0.5  # otherwise elimination begins when the search has had this part of its work
+PATIENCE = 1.0  # otherwise elimination begins when the search has had this part of its work
 ENTRY = 6e-9  # seconds of an entry, about: what does not fit into the time left is not begun
 CORE_WORK = 2.0  # a unit of the search by cores takes as long as so many of the other one, about ten nanoseconds
 # How much time cores have for every second of the other search: while their bound rises by a tenth of the gap within so
-# much work; while it does so and is the better one; later on.
-RISING = 30_000_000
-FIRST, AHEAD, LATER = 1.0, 3.0, 0.1
+# much work; while it is the better one and does so within more work; later on.
+RISING, PATIENT = 30_000_000, 200_000_000
+FIRST, AHEAD, LATER = 3.0, 1.0, 0.1
 FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
 SOME_FAILURES = 500  # of these in one step
 TABLES = 16.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
@@ -301,7 +301,9 @@ class Exact(Solver):
             return False
         share = LATER
         if cores.idle < RISING:
-            share = AHEAD if cores.bound >= state.bound else FIRST
+            share = FIRST
+        elif cores.idle < PATIENT and cores.bound >= state.bound:
+            share = AHEAD
         return CORE_WORK * cores.work <= share * self._spent(state)
 
     def _find_cores(self, state: State, net: Network) -> None:
@@ -338,8 +340,8 @@ class Exact(Solver):
         # what all components together may miss is one grain of the network, which its bound allows for
         grain = net.grain if net.whole else max(1, net.grain // max(1, len(apart)))
         # A label whose partners are restricted hardly ever dominates another: jobs (seeds 1, 2, 5, 6), queens (1, 2, 5)
-        # and cliques took 8.6 s without looking for that and 15 s with it; pairs of clauses (1, 5), which restrict
-        # nothing, 18 000 nodes without it and 14 300 with it
+        # and cliques took 12 s without looking for that and 15 s with it; pairs of clauses (1, 5), which restrict
+        # nothing, 20 400 nodes without it and 14 300 with it
         dominance = state.graph.hard == 0.0
         for variables in apart:
             labels = best[np.array(variables)] if best is not None else None
