@@ -71,8 +71,8 @@ PROBE = 120_000_000  # work of the search before anything else is tried
 # bw_p34_10 on one busy core: proven after 4.4 s with the longer one, 1.8 s with this one
 PROBE_BESIDE_HARD = 4_000_000
 EFFORT = 10_000_000  # words of the graph looked at before the search for an order of elimination is given up
-CHEAP = 4_000_000  # table entries of elimination that are done at once
-VARIABLE = 10_000  # what a variable counts for in this, beside its table
+CHEAP = 25_000_000  # work of elimination, about a tenth of a second, that is done at once
+VARIABLE = 10_000  # what a variable counts for in this, beside the entries of its table
 PATIENCE = 1.0  # otherwise elimination begins when the search has had this part of its work
 ENTRY = 6e-9  # seconds of an entry, about: what does not fit into the time left is not begun
 CORE_WORK = 2.0  # a unit of the search by cores takes as long as so many of the other one, about ten nanoseconds
