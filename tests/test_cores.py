@@ -144,6 +144,7 @@ def scheduling(rng, jobs, slots, teams):
 def test_scheduling_is_proven_by_cores(monkeypatch):
     """Too many jobs for too few slots: every team is a core of its own, and no node of the other search is needed."""
     monkeypatch.setattr("tightmap.solvers.exact.solver.PROBE_BESIDE_HARD", 0)
+    monkeypatch.setattr("tightmap.solvers.exact.solver.CORE_WORK", 0.0)
     model = scheduling(np.random.default_rng(0), 60, 3, 12)
     result = tm.solve(model, "exact", elimination=0)
     assert result.status is tm.Status.OPTIMAL

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from contextlib import ExitStack
 from unittest.mock import patch
 
 import numpy as np
@@ -16,20 +18,34 @@ from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import energy
 from tightmap.moves.context import Context
 from tightmap.registry import make_solver
+from tightmap.runtime import clock
+from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Init
+from tightmap.solvers.exact import component, elimination
 from tightmap.solvers.exact import solver as exact
-from tightmap.solvers.exact.network import build_network, components, eliminate_low_degrees, elimination_order, narrow
+from tightmap.solvers.exact.elimination import eliminate, eliminate_low_degrees, narrow, plan_elimination
+from tightmap.solvers.exact.network import build_network, components
 
 SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
+MESSAGES = {**SEARCH, "glimpse": 0}  # and the search does not begin before message passing has ended
 CORES = {"elimination": 0, "degree": 0, "probe": 0}  # the search does not come first
 NARROW = {"probe": 0}  # elimination with large tables, where it is possible
-WAYS = (SEARCH, CORES, {"elimination": 0, "degree": 1, "cores": False}, {"elimination": 0, "degree": 3}, NARROW, {})
+WAYS = (
+    SEARCH, MESSAGES, CORES, {"elimination": 0, "degree": 1, "cores": False, "glimpse": 0},
+    {"elimination": 0, "degree": 3}, NARROW, {},
+)  # fmt: skip
 
 
-def solve(model, probe=None, **options):
-    """``probe``: work of the search before elimination and cores are tried."""
-    probes = {name: getattr(exact, name) if probe is None else probe for name in ("PROBE", "PROBE_BESIDE_HARD")}
-    with patch.multiple(exact, **probes):
+def solve(model, probe=None, glimpse=None, **options):
+    """``probe``: work of the search before cores are tried, 0: they are never waited for; ``glimpse``: of its first."""
+    changed = {} if probe is None else {"PROBE": probe, "PROBE_BESIDE_HARD": probe}
+    if probe == 0:
+        changed |= {"CORE_WORK": 0.0}
+    with ExitStack() as stack:
+        for name, value in changed.items():
+            stack.enter_context(patch.object(exact, name, value))
+        if glimpse is not None:
+            stack.enter_context(patch.object(component, "GLIMPSE", glimpse))
         return tm.solve(model, "exact", **options)
 
 
@@ -129,15 +145,81 @@ def test_integers_and_elimination_keep_the_optimum(seed, degree):
     optimum -= graph.shift  # in canonical units
     net = build_network(graph, optimum + 1.0)
     eliminate_low_degrees(net, degree, 1000)
-    around = {i: net.neighbours(i) for i in range(graph.n) if i not in net.gone}
-    order = elimination_order(net.cards, around, 20.0, 24.0, 10_000)
-    assert order is not None and sorted(order) == [i for i in range(graph.n) if i not in net.gone]
-    for i in order:
-        net.eliminate(i)
+    left = [i for i in range(graph.n) if i not in net.gone]
+    plan = plan_elimination(net.cards, left, net.functions, 20.0, 100_000)
+    assert plan is not None and sorted(plan.order) == left
+    entries, given = 0, set(net.functions)
+    for i in plan.order:
+        entries += net.cards[i] * math.prod(net.cards[j] for j in net.neighbours(i))
+        eliminate(net, i)
+        made = sum(table.size for scope, table in net.functions.items() if scope not in given)
+        assert made <= plan.room * (1.0 + 1e-9)
+    assert entries <= plan.entries * (1.0 + 1e-9)
     assert net.bound(0) <= optimum + 1e-12 and net.bound(0) == pytest.approx(optimum, abs=1e-9)
     found = np.zeros(graph.n, dtype=np.int64)
     net.complete(found)
     assert energy(graph, found) == pytest.approx(optimum, abs=1e-9)
+
+
+def test_large_tables_are_eliminated_after_a_search(monkeypatch):
+    """Where elimination is neither little work nor too much, the search has its chance first."""
+    model = grid_model(np.random.default_rng(4), 6, 30, 3, "dense", integral=True)
+    at_once = tm.solve(model, "exact", cores=False)
+    monkeypatch.setattr(exact, "CHEAP", 0)
+    monkeypatch.setattr(component, "GLIMPSE", 0)
+    monkeypatch.setattr(exact, "PATIENCE", 0.01)
+    monkeypatch.setattr(exact, "FIRST_WORK", 1000)
+    later = tm.solve(model, "exact", cores=False)
+    assert at_once.energy == later.energy and "bucket" in at_once.note and "bucket" in later.note
+    assert later.iterations > at_once.iterations
+    monkeypatch.setattr(exact, "ENTRY", 1.0)  # seconds: it never fits
+    late = tm.solve(model, "exact", cores=False, time_limit=0.5)
+    assert "bucket" not in late.note and late.lower_bound <= at_once.energy
+
+
+def test_an_elimination_that_the_clock_ends_changes_nothing():
+    net = build_network(grid_model(np.random.default_rng(4), 3, 3, 3, "dense").graph(), 100.0)
+    scopes, constant = set(net.functions), net.constant
+    with pytest.raises(TimeUp):
+        eliminate(net, 4, Context(deadline=clock.now() - 1.0))
+    assert set(net.functions) == scopes and net.constant == constant and not net.choices and 4 not in net.gone
+    eliminate(net, 4)
+    assert 4 in net.gone and not net.touching[4]
+
+
+def test_the_order_of_least_entries_is_taken():
+    """A square of variables with 2, 50, 50 and 50 labels: either of the neighbours of the first one has to go first."""
+    cards, scopes = [2, 50, 50, 50], [(0, 1), (1, 2), (2, 3), (0, 3)]
+    plan = plan_elimination(cards, range(4), scopes, 20.0, 10_000)
+    assert plan is not None and plan.entries < elimination.EASY
+    with patch.object(elimination, "EASY", 0.0):  # otherwise the first order is good enough, which leaves 50^3 entries
+        plan = plan_elimination(cards, range(4), scopes, 20.0, 10_000)
+    assert plan is not None and plan.order[0] in (1, 3)
+    assert plan.entries == pytest.approx(2 * 5000 + 100, abs=10.0) and plan.room == pytest.approx(202.0)
+    assert plan_elimination(cards, range(4), scopes, 12.0, 10_000) is None  # 5000 entries are too many
+    assert plan_elimination(cards, range(4), scopes, 20.0, 1) is None
+
+
+def test_a_label_that_another_one_dominates_is_dropped():
+    """Label 0 of the hub is never better than label 1, whatever the others are, and costs more: the root sees it."""
+    rng = np.random.default_rng(2)
+    model = tm.Model([2] + [3] * 5)
+    for i in range(6):
+        for j in range(i):
+            table = rng.integers(0, 20, (3, 3)).astype(float)
+            if j == 0:
+                table = table[:, :1] + np.column_stack((rng.integers(0, 5, 3), np.zeros(3)))
+            model.add_factors([[i, j]], table)
+    model.add_unaries([[1.0, 0.0]], [0])
+    solver = exact.Exact(**SEARCH)
+    state = solver.start(model.graph(), Init(), Context())
+    while state.parts is None:
+        solver.step(state)
+    part = state.parts[0]
+    part._open_root()
+    place = int(np.flatnonzero(part.variables == 0)[0])
+    assert 0 not in part.state.domain[0, part.net.node[place, 0] :][: part.state.value[1 + 17 + place]]
+    check(model, **SEARCH)
 
 
 def test_width_is_recognised():
@@ -193,7 +275,8 @@ def test_bounds_rise_and_energies_fall():
 
 def test_a_large_tree_of_open_nodes_is_kept_in_order(monkeypatch):
     """Small steps make many bursts: the tree grows and is compacted, and the answer stays the same."""
-    model = hard_model(n=18, labels=3)
+    monkeypatch.setattr(component, "GLIMPSE", 0)
+    model = hard_model(n=24, labels=3)
     expected = tm.solve(model, "exact", elimination=0)
     monkeypatch.setattr(exact, "STEP_WORK", 3000)
     result = tm.solve(model, "exact", elimination=0)

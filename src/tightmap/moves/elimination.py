@@ -14,22 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from tightmap.factors.kernels import add_slice, load_unary, most_labels, value
+from tightmap.runtime.bits import ONE, lowest_bit
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.random_numbers import uniform
 
 REGION = 2048  # most variables in a region
 JITTER = 0.3  # random part of the scores (logarithms of table sizes), so that every call gives another order
 WIDTH = 24  # most neighbours that share a table with the variable that is eliminated
-_BITS = np.zeros(64, np.int64)  # de Bruijn multiplication: hash of a word with a single bit -> position of that bit
-for _k in range(64):
-    _BITS[((0x03F79D71B4CB0A89 << _k) & (2**64 - 1)) >> 58] = _k
-ONE = np.uint64(1)
-DEBRUIJN = np.uint64(0x03F79D71B4CB0A89)
-
-
-@lean
-def _lowest(word):
-    return _BITS[((word & (~word + ONE)) * DEBRUIJN) >> np.uint64(58)]
 
 
 @lean
@@ -93,7 +84,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
         for w in range(words):
             word = near[q, w]
             while word != 0:
-                score[q] += size[(w << 6) + _lowest(word)]
+                score[q] += size[(w << 6) + lowest_bit(word)]
                 word &= word - ONE
     alive = np.arange(r)
     left = r
@@ -117,7 +108,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
             for w in range(words):
                 word = near[v, w]
                 while word != 0:
-                    u = (w << 6) + _lowest(word)
+                    u = (w << 6) + lowest_bit(word)
                     word &= word - ONE
                     if score[u] + hold[u] > worst:
                         worst = score[u] + hold[u]
@@ -125,7 +116,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
             for w in range(words):
                 word = near[gone, w]
                 while word != 0:
-                    u = (w << 6) + _lowest(word)
+                    u = (w << 6) + lowest_bit(word)
                     word &= word - ONE
                     near[u, gone >> 6] &= ~(ONE << np.uint64(gone & 63))
                     score[u] -= size[gone]
@@ -136,7 +127,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
             for w in range(words):
                 word = near[v, w]
                 while word != 0:
-                    u = (w << 6) + _lowest(word)
+                    u = (w << 6) + lowest_bit(word)
                     word &= word - ONE
                     raw[top] = u
                     top += 1
@@ -150,7 +141,7 @@ def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, or
                         fill &= ~(ONE << np.uint64(u & 63))
                     near[u, w] |= fill
                     while fill != 0:
-                        score[u] += size[(w << 6) + _lowest(fill)]
+                        score[u] += size[(w << 6) + lowest_bit(fill)]
                         fill &= fill - ONE
             count += 1
             start[count] = top

@@ -133,8 +133,11 @@ def _patterns(graph: Graph, shape: tuple[int, ...], factors: Ints) -> tuple[Mask
         for f in others:
             tabulate(marks, int(factors[f]), row)
             packed[f] = np.packbits(row[:size] > 0.5)
-    rows, which = np.unique(packed[written], axis=0, return_inverse=True)
-    return np.unpackbits(rows, axis=1, count=size).astype(np.bool_), which.reshape(-1), written
+    rows = packed[written]
+    # a row as one value: with an axis, NumPy would make a field of every byte, which takes longer than all the rest
+    whole = rows.view(np.dtype((np.void, rows.shape[1]))).reshape(-1)
+    _, first, which = np.unique(whole, return_index=True, return_inverse=True)
+    return np.unpackbits(rows[first], axis=1, count=size).astype(np.bool_), which.reshape(-1), written
 
 
 def _marks(graph: Graph) -> Arrays:

@@ -29,7 +29,8 @@ import numpy as np
 from tightmap.graph.graph import Graph, Kind
 from tightmap.graph.stencil import grid_width
 from tightmap.solvers.auto.triangles import met_triangles
-from tightmap.solvers.exact.network import narrow, table_entries
+from tightmap.solvers.exact.elimination import narrow
+from tightmap.solvers.exact.network import table_entries
 from tightmap.solvers.multicut.problem import enough_labels, suits
 
 # How large a model may be for a method to take part; "labels" are those of all variables together.

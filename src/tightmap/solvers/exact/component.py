@@ -13,6 +13,9 @@ from tightmap.solvers.exact.root_messages import message_pass
 from tightmap.solvers.exact.search import CLOSED, FULL, GOING, Tree, burst, close_burst, cost_of
 from tightmap.solvers.exact.trailed_costs import Ints, Net, SearchState, undo
 
+GLIMPSE = 20_000_000  # effort of a first search, before message passing, which many models do not need
+LOOKS = 4  # times that a first search can look at all functions; where that is more, there is none
+NODE = 10_000  # what a node counts for in this, beside its work
 PASSES = 200  # most passes of message passing at the root
 STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
 
@@ -72,9 +75,14 @@ def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
 
 
 class Component:
-    """The search of one component.  ``bound`` and ``upper`` are in units of the network."""
+    """The search of one component.  ``bound`` and ``upper`` are in units of the network.
 
-    def __init__(self, network: Network, variables: list[int], upper: int, labels: Ints | None) -> None:
+    ``grain``: the least by which a labelling has to be cheaper; ``dominance``: whether labels are compared.
+    """
+
+    def __init__(
+        self, network: Network, variables: list[int], upper: int, grain: int, dominance: bool, labels: Ints | None
+    ) -> None:
         self.variables = np.array(variables, dtype=np.int64)
         self.net, size = build_net(network, variables)
         cards = np.diff(self.net.node[:, ec.OFF])
@@ -91,7 +99,7 @@ class Component:
 
         self.state = SearchState(
             value, ints(size), ints(16 * size, 2), np.zeros(1, ec.COUNTERS).view(np.recarray), np.stack((inner, inner)),
-            np.zeros((5, n), dtype=np.uint8), np.zeros(size, dtype=np.int32), pick,
+            np.zeros((6, n), dtype=np.uint8), np.zeros(size, dtype=np.int32), pick,
             np.ones(len(self.net.arc) // 2 + len(self.net.wide)), ints(3, max(n, int(cards.max()))),
         )  # fmt: skip
         room = 4 * total + 1024
@@ -99,13 +107,17 @@ class Component:
         self.tree = Tree(ints(room, 2), ints(room, 2), ints(total + 4, 4), owner)
         count = self.state.counters[0]
         count.level, count.upper, count.last_conflict, count.burst_limit = 1, upper, -1, 1
-        self.grain, self.whole = network.grain, network.whole
-        count.grain = network.grain
+        self.grain, self.whole = grain, network.whole
+        count.grain, count.dominance = grain, dominance
         self.best = upper  # cost of the best labelling, or what it has to stay below
         self.root_bound = 0
-        self.removed = 0  # labels that no better labelling has, by what the root alone proves
+        self.removed = 0  # labels that are not needed for the best labelling, by what the root alone proves
         self.passes = 0
         self.gains: list[int] = []
+        wides = (s for s in {s for v in variables for s in network.touching[v]} if len(s) > 2)
+        # each variable of a wide function asks for its projections to all of them
+        once = len(self.net.tables) + sum(len(s) ** 2 * network.functions[s].size for s in wides)
+        self.glimpsed = LOOKS * once > GLIMPSE
         self.rooted = self.closed = False
         self.known = -1  # how many better labellings had been found when the root was last made consistent
         if labels is not None:
@@ -132,6 +144,11 @@ class Component:
     @property
     def work(self) -> int:
         return int(self.state.counters[0].work)
+
+    @property
+    def effort(self) -> int:
+        """Work, that of the nodes themselves included."""
+        return self.work + NODE * self.nodes
 
     @property
     def bound(self) -> int:
@@ -163,12 +180,21 @@ class Component:
         """About so much work (entries of tables looked at)."""
         if self.closed:
             return
-        if not self.rooted:
+        if not self.glimpsed:
+            self.glimpsed = True
+            self._open_root()
+            self._search(GLIMPSE)
+            if not self.closed:
+                self._back_to_root()
+        elif self.rooted:
+            self._search(work)
+        else:
             self._root_step(work)
-            return
+
+    def _search(self, work: int) -> None:
         count = self.state.counters[0]
-        begin = int(count.work)
-        while count.work - begin < work:
+        end = self.effort + work
+        while not self.closed and self.effort < end:
             if count.solutions != self.known:  # a better upper bound prunes at the root, too
                 self.known = int(count.solutions)
                 if count.paused:
@@ -200,15 +226,27 @@ class Component:
             gap = self.best - self.root_bound
             stalled = len(self.gains) > STALL and (self.gains[-1] - self.gains[-1 - STALL]) * 1000 <= gap
             if self.passes >= PASSES or stalled:
-                if not self._consistent():
-                    self.closed = True
-                    return
-                self._commit()
-                self.rooted = True
-                self.tree.decision[0] = -1
-                self.tree.heap[0] = self.root_bound, 0
-                self.state.counters[0].decisions = self.state.counters[0].open_nodes = 1
+                self._open_root()
                 return
+
+    def _open_root(self) -> None:
+        """The search begins: the root is the only open node."""
+        if not self._consistent():
+            self.closed = True
+            return
+        self._commit()
+        self.rooted = True
+        self.tree.decision[0] = -1
+        self.tree.heap[0] = self.root_bound, 0
+        self.state.counters[0].decisions = self.state.counters[0].open_nodes = 1
+
+    def _back_to_root(self) -> None:
+        """Give up all open nodes; weights of functions and the best labelling stay."""
+        count = self.state.counters[0]
+        undo(self.state, 0)
+        count.paused = count.depth = 0
+        count.burst_limit, count.last_conflict = 1, -1
+        self.rooted = False
 
     def _grow(self) -> None:
         """A longer trail and a larger tree; decisions that no open node needs go first."""

@@ -8,7 +8,9 @@ moment c0 is a lower bound of the subproblem, and a label a with c0 + c_i(a) >= 
     arc consistency        every label has, in every function, a tuple of cost 0
     directed, full         for i before j every label of i has a partner with c_ij + c_j = 0: cost flows to the front
     existential            some label of i has c_i = 0 and such a partner in all neighbours; if not, c0 can rise
-    (together EDAC, de Givry et al. 2005); functions of three or more variables: projections and directed extensions.
+    (together EDAC, de Givry et al. 2005); functions of three or more variables: projections and directed extensions
+    dominance              no label b with another one a that costs nothing and is never worse (dead-end elimination,
+                           de Givry, Prestwich and O'Sullivan 2013): c_i(b) >= sum_j max_y [c_ij(a, y) - c_ij(b, y)]
 
 Each kernel is called in one place only: that is what keeps the compilation short.
 """
@@ -24,6 +26,7 @@ from tightmap.solvers.exact.trailed_costs import (
     ARCS,
     BACK,
     DIRECTED,
+    DOMINATED,
     EXIST,
     GOOD,
     HUGE,
@@ -36,6 +39,7 @@ from tightmap.solvers.exact.trailed_costs import (
     ROW,
     SHIFT,
     TO,
+    drop,
     node_consistency,
     put,
     raised,
@@ -59,6 +63,7 @@ def supports_of_neighbours(net, s, j):
         oi = net.node[i, OFF]
         mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
         ni = value[sizes + i]
+        s.flag[DOMINATED, i] = 1
         if ni == 1 and nj > 1:  # its own visit sends, or has sent, all cost here
             continue
         work = ni + 2
@@ -218,6 +223,50 @@ def has_existential_support(net, s, i):
 
 
 @lean
+def drop_dominated(net, s, i):
+    """Drop the most costly labels of i while the one that costs nothing is as good with all labels of the neighbours.
+
+    Every labelling with such a label can be changed to one that costs no more.  Only where all functions are of pairs.
+    """
+    value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
+    oi = net.node[i, OFF]
+    sizes = 1 + len(net.unary)
+    size = value[sizes + i]
+    a = s.pick[GOOD, i]
+    if place[oi + a] >= size or value[1 + oi + a] > 0:
+        for k in range(size):
+            if value[1 + oi + domain[oi + k]] == 0:
+                a = np.int64(domain[oi + k])
+    work = 0
+    while size > 1:
+        b = np.int64(-1)
+        for k in range(size):
+            x = domain[oi + k]
+            if x != a and (b < 0 or value[1 + oi + x] > value[1 + oi + b]):
+                b = np.int64(x)
+        room = value[1 + oi + b] - value[1 + oi + a]
+        for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
+            j = net.arc[arc, TO]
+            oj = net.node[j, OFF]
+            cj = net.node[j + 1, OFF] - oj
+            mine, row = net.arc[arc, SHIFT], net.arc[arc, ROW]
+            most = -HUGE
+            for h in range(value[sizes + j]):
+                y = domain[oj + h]
+                most = max(most, tables[row + a * cj + y] - tables[row + b * cj + y])
+            room -= most - value[mine + a] + value[mine + b]
+            work += value[sizes + j]
+            if room < 0:
+                break
+        work += size
+        if room < 0:
+            break
+        drop(net, s, i, b)
+        size -= 1
+    s.counters[0].work += work
+
+
+@lean
 def ask_neighbours(net, s):
     """Existential supports may be lost at variables whose unary rose and at neighbours after them."""
     for j in range(len(net.node) - 1):
@@ -252,6 +301,10 @@ def propagate(net, s):
             if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not node_consistency(net, s, i):
                 return False
             if phase == 3:
+                if flag[DOMINATED, i] and s.counters[0].dominance:
+                    flag[DOMINATED, i] = 0
+                    if s.value[sizes + i] > 1 and net.node[i + 1, NEAR] == net.node[i, NEAR]:
+                        drop_dominated(net, s, i)
                 continue
             which = ARC if phase == 0 else (EXIST if phase == 1 else DIRECTED)
             if not flag[which, i]:

@@ -42,7 +42,7 @@ class Cores:
         self.best = self.goal = net.upper - net.constant  # labellings of the goal or more are of no interest
         self.labels: Labels | None = None
         self.cores = 0
-        self._gap = (0, 0)  # the gap when a tenth of it was last closed, and the work up to then
+        self._mark = (0, 0)  # the bound when a tenth of the gap was last closed, and the work up to then
         self.proven = False  # no labelling is cheaper than the best one
         self.problem = problem = levels(net, self.goal, SPARE)
         self.closed = problem is None  # nothing more to do
@@ -63,6 +63,7 @@ class Cores:
         self.least = max(self.weight.values(), default=0)
         self._lower_least()
         self._wish()
+        self._mark = self.lower, 0
 
     @property
     def lower(self) -> int:
@@ -87,10 +88,10 @@ class Cores:
 
     @property
     def idle(self) -> int:
-        """Work since a tenth of the gap was last closed."""
-        if 10 * (self.best - self.lower) <= 9 * self._gap[0] or self._gap[0] == 0:
-            self._gap = self.best - self.lower, self.work
-        return self.work - self._gap[1]
+        """Work since the bound last rose by a tenth of the gap; a gap that better labellings close does not count."""
+        if 10 * (self.lower - self._mark[0]) >= self.best - self._mark[0]:
+            self._mark = self.lower, self.work
+        return self.work - self._mark[1]
 
     def offer(self, labels: Labels) -> bool:
         """Only labellings that are cheaper than this one are of interest from now on; False when it is no news."""

@@ -1,4 +1,4 @@
-"""A graph as whole numbers, and the elimination of variables.
+"""A graph as whole numbers.
 
 The exact search works on integers: then cost can be moved between functions and back again without any rounding, and
 "no labelling is better" means what it says.  Every table is taken relative to its own minimum and times a scale,
@@ -9,15 +9,10 @@ bits to the largest sum; what is left below one is cut off.  Cutting lowers ever
 
 where the allowance covers the rounding of the subtractions.  A cost that alone reaches the known upper bound is as bad
 as infinity and is cut to ``top``: hard constraints need no other treatment.
-
-Elimination (bucket elimination, Bertele and Brioschi 1972, Dechter 1999): the functions on a variable are added up and
-minimised over it, which leaves a function of its neighbours.  The whole model is solved that way where all tables stay
-small; otherwise only variables with few neighbours go.  The choices are kept, so that labels come back in reverse.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -119,35 +114,6 @@ class Network:
 
     def neighbours(self, i: int) -> set[int]:
         return {j for scope in self.touching[i] for j in scope} - {i}
-
-    def eliminate(self, i: int) -> None:
-        """Replace variable i and its functions by their minimum over it."""
-        scopes = sorted(self.touching[i])
-        around = sorted(self.neighbours(i))
-        axes = {j: k for k, j in enumerate(around)}
-        shape = [self.cards[j] for j in around] + [self.cards[i]]
-        total = np.zeros(shape, dtype=np.int64)
-        total += self.unary[i]
-        for scope in scopes:
-            table = self.functions.pop(scope)
-            for j in scope:
-                self.touching[j].discard(scope)
-            order = sorted(range(len(scope)), key=lambda p: axes.get(scope[p], len(around)))
-            view = [1] * len(shape)
-            for p in scope:
-                view[axes.get(p, len(around))] = self.cards[p]
-            total += table.transpose(order).reshape(view)
-        if self.cards[i] == 2:  # the common case, several times faster than argmin along a short axis
-            first, second = total[..., 0], total[..., 1]
-            bits = second < first
-            low = np.minimum(first, second)
-            self.choices.append(Choice(i, tuple(around), np.packbits(bits), True))
-        else:
-            low = total.min(axis=-1)
-            kind = np.uint8 if self.cards[i] <= 256 else np.int32
-            self.choices.append(Choice(i, tuple(around), total.argmin(axis=-1).astype(kind).reshape(-1), False))
-        self.gone.add(i)
-        self.add(tuple(around), np.asarray(low))
 
     def complete(self, labels: npt.NDArray[np.int64]) -> None:
         """Fill in the labels of the eliminated variables, given those of the others."""
@@ -261,91 +227,6 @@ def _quantum(graph: Graph, unary: npt.NDArray[Any], tables: npt.NDArray[Any], ro
 def _integral(table: npt.NDArray[np.float64], room: float) -> bool:
     kept = table[table <= room]
     return bool((kept == np.rint(kept)).all())
-
-
-# ------------------------------------------------------------------------------------------------- elimination
-
-
-def elimination_order(
-    cards: list[int], around: dict[int, set[int]], largest: float, total: float, effort: int
-) -> list[int] | None:
-    """All variables in an order of little fill whose tables have at most 2^largest entries, 2^total in sum; or None.
-
-    Greedy: the variable whose elimination adds the fewest edges goes next (smallest table on ties).  Gives up when
-    a limit is passed, or after ``effort`` looks at a pair of neighbours.
-    """
-    logs = [math.log2(c) for c in cards]
-    entries, spent = 0.0, sum(len(mine) ** 2 for mine in around.values())
-    if spent > effort:
-        return None
-
-    def key(i: int) -> tuple[int, float]:
-        mine = around[i]
-        fill = sum(len(mine) - 1 - len(around[j] & mine) for j in mine)
-        return fill, logs[i] + sum(logs[j] for j in mine)
-
-    now = {i: key(i) for i in around}
-    heap = [(k, i) for i, k in now.items()]
-    heapq.heapify(heap)
-    order: list[int] = []
-    while heap:
-        k, i = heapq.heappop(heap)
-        if now.get(i) != k:
-            continue
-        del now[i]
-        mine = around[i]
-        if k[1] > largest or entries > 2.0**total:
-            return None
-        entries += 2.0 ** k[1]
-        order.append(i)
-        for j in mine:
-            around[j] |= mine
-            around[j] -= {i, j}
-        stale = set(mine).union(*(around[j] for j in mine)) if k[0] else set(mine)
-        spent += sum(len(around[j]) ** 2 for j in stale)
-        if spent > effort:
-            return None
-        for j in stale:
-            fresh = key(j)
-            if fresh != now[j]:
-                now[j] = fresh
-                heapq.heappush(heap, (fresh, j))
-    return order
-
-
-def narrow(graph: Graph, largest: float, total: float, effort: int) -> bool:
-    """Whether elimination alone solves a model with tables of so many entries (logarithms to base 2)."""
-    g = graph.arrays
-    around: dict[int, set[int]] = {i: set() for i in range(graph.n)}
-    spent = 0
-    for f in range(graph.m):
-        scope = g.scope[g.scope_start[f] : g.scope_start[f + 1]].tolist()
-        spent += len(scope) ** 2
-        if spent > effort or len(scope) > largest + 1.0:
-            return False
-        for i in scope:
-            around[i].update(scope)
-    for i, others in around.items():
-        others.discard(i)
-    return elimination_order([int(c) for c in g.cards], around, largest, total, effort) is not None
-
-
-def eliminate_low_degrees(net: Network, degree: int, largest: int) -> None:
-    """Eliminate variables with at most ``degree`` neighbours while the tables have at most ``largest`` entries."""
-    heap = [i for i in range(len(net.cards)) if i not in net.gone]
-    waiting = set(heap)
-    while heap:
-        i = heapq.heappop(heap)
-        waiting.discard(i)
-        around = net.neighbours(i)
-        if i in net.gone or len(around) > degree or any(len(s) > degree + 1 for s in net.touching[i]):
-            continue
-        if net.cards[i] * math.prod(net.cards[j] for j in around) > largest:
-            continue
-        net.eliminate(i)
-        for j in sorted(around - waiting):
-            heapq.heappush(heap, j)
-        waiting |= around
 
 
 def components(net: Network) -> list[list[int]]:

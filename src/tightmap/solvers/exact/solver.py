@@ -17,13 +17,14 @@ not a".  The least c0 of all open nodes bounds the whole model.
        for, or the proof that there is none (moves/feasibility);
     2. the graph becomes whole numbers, relative to a first labelling (network.py), and variables that follow from
        another one are merged into it (functional.py);
-    3. where it is easy to see that all tables of bucket elimination stay small, that is the whole solution;
-    4. variables with few neighbours are eliminated and the rest falls into connected components;
+    3. variables with few neighbours are eliminated, and an order for all others is looked for: where their tables are
+       small, elimination is the whole solution (elimination.py);
+    4. what is left falls into connected components;
     5. each component gets a good dual bound by message passing (root_messages.py) and is searched best-first with
        depth-first bursts (search.py) under soft arc consistency (consistency.py, wide_functions.py);
-    6. what is not solved that way in a moment may be solved by elimination with larger tables, and contradictions among
-       functions that would cost nothing raise a bound of their own (cores.py), alone for a while, later beside the
-       search for as long as it is the better one.
+    6. elimination with larger tables takes over where the search has had as much work as that would be; otherwise
+       contradictions among functions that would cost nothing raise a bound of their own (cores.py), alone for a while,
+       later beside the search for as long as it is the better one.
 
 The bound that is reported is what elimination and the components prove together.  All arithmetic of the search is in
 integers, so that a proof does not depend on rounding; what converting the costs may lose is subtracted.
@@ -45,20 +46,19 @@ from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
-from tightmap.runtime.memory import require
+from tightmap.runtime.memory import SMALL, available_bytes, require
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.exact.component import Component
 from tightmap.solvers.exact.cores import Cores
+from tightmap.solvers.exact.elimination import Plan, eliminate, eliminate_low_degrees, plan_elimination
 from tightmap.solvers.exact.functional import merge_functional
 from tightmap.solvers.exact.kept import KeptLabels
 from tightmap.solvers.exact.network import (
     Network,
     build_network,
     components,
-    eliminate_low_degrees,
-    elimination_order,
     table_entries,
 )
 
@@ -66,21 +66,25 @@ ENTRIES = 1_000_000  # a model with a factor of more table entries is refused
 TOTAL = 50_000_000  # so is one whose tables have more entries together
 STEP_WORK = 20_000_000  # a step looks at so many table entries, which takes about a tenth of a second
 FIRST_WORK = 2_000_000  # the first steps of the search are shorter, each twice as long as the one before
-PROBE = 80_000_000  # work of the search before anything else is tried
+PROBE = 120_000_000  # work of the search before anything else is tried
 # The same beside hard constraints, whose contradictions are what cores are made of.
 # bw_p34_10 on one busy core: proven after 4.4 s with the longer one, 1.8 s with this one
 PROBE_BESIDE_HARD = 4_000_000
-NODE = 10_000  # what a node counts for in this, beside its work
-# elimination of the whole model is considered three times: entries of the largest table, and looks at a pair of
-# neighbours after which the search for an order is given up
-PLANS = ((1 << 18, 30_000), (1 << 18, 300_000), (1 << 28, 20_000_000))
-MOST = 400_000_000  # work of the search by cores before the other search goes on, about ten nanoseconds each
-ALONE = 30_000_000  # the other one goes on earlier after so much work that closed less than a tenth of the gap
-PATIENT = 200_000_000  # the two take turns until so much work of this one has closed no tenth of the gap
-RARELY = 10  # later on, and where the other bound is the better one, it has one step in so many
+EFFORT = 10_000_000  # words of the graph looked at before the search for an order of elimination is given up
+CHEAP = 25_000_000  # work of elimination, about a tenth of a second, that is done at once
+VARIABLE = 10_000  # what a variable counts for in this, beside the entries of its table
+PATIENCE = 1.0  # otherwise elimination begins when the search has had this part of its work
+ENTRY = 6e-9  # seconds of an entry, about: what does not fit into the time left is not begun
+CORE_WORK = 2.0  # a unit of the search by cores takes as long as so many of the other one, about ten nanoseconds
+# How much time cores have for every second of the other search: while their bound rises by a tenth of the gap within so
+# much work; while it is the better one and does so within more work; later on.
+RISING, PATIENT = 30_000_000, 200_000_000
+FIRST, AHEAD, LATER = 3.0, 1.0, 0.1
 FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
 SOME_FAILURES = 500  # of these in one step
-TABLES = 64.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
+TABLES = 16.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one
+BYTES = 20.0  # of an entry of the tables that are there at once, while they are made
+ROOM = 1 << 30  # bytes of all these
 
 
 @dataclass
@@ -96,10 +100,10 @@ class State:
     before: Network | None = None  # as it was before elimination, for the cores
     order: list[int] | None = None  # of a complete elimination: what is still to do
     cores: Cores | None = None
-    plans: int = 0  # how many times an elimination of the whole model was considered
+    planned: bool = False  # whether an elimination of the whole model has been considered
+    plan: Plan | None = None  # of that, where it is possible
     parts: list[Component] | None = None
     turn: int = 0  # which component is searched next
-    steps: int = 0
     slices: int = 0  # of the search
     bound: float = -np.inf
     done: bool = False
@@ -116,7 +120,7 @@ class Exact(Solver):
     """
 
     degree: int = 2
-    elimination: int = 1 << 24
+    elimination: int = 1 << 28
     cores: bool = True
 
     name: ClassVar[str] = "exact"
@@ -197,27 +201,29 @@ class Exact(Solver):
             upper = min(state.best_energy, graph.hopeless)
             state.network = build_network(graph, upper, state.context, state.kept)
             state.merged = merge_functional(state.network)
-            self._plan_elimination(state, state.network)
-        elif state.parts is None and state.order is not None:
-            self._eliminate(state, state.network)
-        elif state.parts is None:
+            state.planned = False
+        elif not state.planned:
+            state.planned = True
             state.before = state.network.copy()
             eliminate_low_degrees(state.network, self.degree, 1 << 16)
+            state.plan = self._plan_elimination(state.graph.n, state.network)
+        elif state.order is not None:
+            self._eliminate(state, state.network)
+        elif self._turn_of_elimination(state):
+            assert state.plan is not None
+            state.order, state.parts, state.before, state.cores = list(reversed(state.plan.order)), None, None, None
+        elif state.parts is None:
             self._split(state, state.network)
-        elif self._probing(state, state.parts):
+        elif self._probing(state):
             self._search(state, state.parts)
-        elif state.plans == 1:
-            self._plan_elimination(state, state.network)
         elif self._turn_of_cores(state, state.network):
             self._find_cores(state, state.network)
-        elif state.plans == 2:
-            self._plan_elimination(state, state.network)
         else:
             self._search(state, state.parts)
         self._report(state, state.network)
         if state.done and self._blurred(state, state.network):
             state.network, state.order, state.before, state.cores, state.parts = None, None, None, None, None
-            state.plans, state.done = 0, False
+            state.plan, state.done = None, False
 
     def _blurred(self, state: State, net: Network) -> bool:
         """Whether ties were judged beside a labelling of far greater cost than the one that was found.
@@ -246,25 +252,43 @@ class Exact(Solver):
             if state.network is not None:
                 self._prune(state, state.network, better)
 
-    def _plan_elimination(self, state: State, net: Network) -> None:
-        """An order in which all variables can be eliminated, if there is one: with more effort every time."""
-        most, effort = PLANS[state.plans]
-        state.plans += 1
-        entries = min(self.elimination, most)
-        if entries:
-            largest = float(np.log2(entries))
-            around = {i: net.neighbours(i) for i in range(state.graph.n) if i not in net.gone}
-            state.order = elimination_order(net.cards, around, largest, largest + np.log2(TABLES), effort)
-            if state.order is not None:
-                state.parts = None
+    def _plan_elimination(self, n: int, net: Network) -> Plan | None:
+        """An order in which all variables can be eliminated, if there is one."""
+        if not self.elimination:
+            return None
+        left = [i for i in range(n) if i not in net.gone]
+        plan = plan_elimination(net.cards, left, net.functions, float(np.log2(self.elimination)), EFFORT)
+        if plan is None or plan.entries > TABLES * self.elimination or BYTES * plan.room > ROOM:
+            return None
+        return plan
 
-    def _probing(self, state: State, parts: list[Component]) -> bool:
+    def _turn_of_elimination(self, state: State) -> bool:
+        """Whether to eliminate all variables now: when that is little, or as much as was spent on the search."""
+        plan = state.plan
+        if plan is None:
+            return False
+        work = plan.entries + VARIABLE * len(plan.order)
+        cores = 0 if state.cores is None else state.cores.work
+        if work > CHEAP and self._spent(state) + CORE_WORK * cores < PATIENCE * work:
+            return False
+        if ENTRY * work > state.context.remaining():
+            return False
+        if BYTES * plan.room > SMALL and BYTES * plan.room > available_bytes():
+            state.plan = None
+            return False
+        return True
+
+    def _probing(self, state: State) -> bool:
         """Whether the search is still alone: what it solves in a moment needs nothing else."""
         most = PROBE_BESIDE_HARD if state.graph.hard > 0.0 else PROBE
-        return sum(part.work + NODE * part.nodes for part in parts) < most
+        return self._spent(state) < most
+
+    def _spent(self, state: State) -> int:
+        """Work of the search of all components."""
+        return sum(part.effort for part in state.parts or [])
 
     def _turn_of_cores(self, state: State, net: Network) -> bool:
-        """Whether it is the turn of the cores: alone at first, then often for as long as theirs is the best bound."""
+        """Whether it is the turn of the cores: they have a part of the time, most while theirs is the best bound."""
         if state.cores is None:
             if not self.cores or state.before is None:
                 return False
@@ -275,10 +299,12 @@ class Exact(Solver):
         cores = state.cores
         if cores.closed:
             return False
-        if state.plans == 2:
-            return cores.work < MOST and cores.idle < ALONE
-        state.steps += 1
-        return state.steps % (2 if cores.bound >= state.bound and cores.idle < PATIENT else RARELY) == 0
+        share = LATER
+        if cores.idle < RISING:
+            share = FIRST
+        elif cores.idle < PATIENT and cores.bound >= state.bound:
+            share = AHEAD
+        return CORE_WORK * cores.work <= share * self._spent(state)
 
     def _find_cores(self, state: State, net: Network) -> None:
         """Look for cores for a while; better labellings on the way."""
@@ -300,9 +326,10 @@ class Exact(Solver):
         assert state.order is not None
         work = 0
         while state.order and work < STEP_WORK // 8:
-            i = state.order.pop(0)
+            i = state.order[-1]
             work += 1000 + net.cards[i] * int(np.prod([net.cards[j] for j in net.neighbours(i)], dtype=np.float64))
-            net.eliminate(i)
+            eliminate(net, i, state.context)
+            state.order.pop()
         if not state.order:
             state.parts = []
 
@@ -310,11 +337,15 @@ class Exact(Solver):
         best = net.inward(state.best) if state.best_energy <= state.graph.hard_threshold else None
         state.parts = []
         apart = components(net)
-        if not net.whole:
-            net.grain = max(1, net.grain // max(1, len(apart)))
+        # what all components together may miss is one grain of the network, which its bound allows for
+        grain = net.grain if net.whole else max(1, net.grain // max(1, len(apart)))
+        # A label whose partners are restricted hardly ever dominates another: jobs (seeds 1, 2, 5, 6), queens (1, 2, 5)
+        # and cliques took 12 s without looking for that and 15 s with it; pairs of clauses (1, 5), which restrict
+        # nothing, 20 400 nodes without it and 14 300 with it
+        dominance = state.graph.hard == 0.0
         for variables in apart:
             labels = best[np.array(variables)] if best is not None else None
-            state.parts.append(Component(net, variables, net.upper - net.constant, labels))
+            state.parts.append(Component(net, variables, net.upper - net.constant, grain, dominance, labels))
         state.found = [part.best for part in state.parts]
 
     def _search(self, state: State, parts: list[Component]) -> None:

@@ -39,6 +39,7 @@ COUNTERS = np.dtype(
         ("floor", np.int64),  # the least bound of all open nodes when it began
         ("depth", np.int64),  # frames in use
         ("used", np.int64),  # backtracks of the present burst
+        ("dominance", np.int64),  # whether labels are compared with one another
     ],
     align=True,
 )
@@ -58,6 +59,7 @@ DIRECTED = 1  # full supports of the variables before it
 EXIST = 2  # a label with existential support
 RAISED = 3  # it and the neighbours after it are asked for existential supports
 LOOSE = 4  # node consistency
+DOMINATED = 5  # labels that another one makes superfluous
 # rows of SearchState.pick: a label per variable
 GOOD = 0  # had existential support when last asked
 BEST = 1  # of the best labelling, or -1
@@ -87,8 +89,8 @@ class SearchState(NamedTuple):
     trail: Ints  # (., 2) place and old number
     counters: np.recarray  # (1,) COUNTERS: counters[0].level
     domain: npt.NDArray[np.int32]  # (2, labels): living labels of a variable first; where a label stands
-    flag: npt.NDArray[np.uint8]  # (5, n) which consistencies of a variable have to be looked at again
-    support: npt.NDArray[np.int32]  # per shift of an arc: the partner that had cost 0
+    flag: npt.NDArray[np.uint8]  # (6, n) which consistencies of a variable have to be looked at again
+    support: npt.NDArray[np.int32]  # per shift: the partner, or the number of the tuple, that had cost 0
     pick: Ints  # (3, n) label with existential support, best labelling, scratch
     weight: npt.NDArray[np.float64]  # conflicts per function: pairs, then wide ones
     scratch: Ints  # (3, .)
@@ -152,7 +154,9 @@ def node_consistency(net, s, i):
     size = value[1 + len(net.unary) + i]
     if size == 0:
         return False
-    s.flag[LOOSE, i] = 0
+    if s.flag[LOOSE, i]:
+        s.flag[LOOSE, i] = 0
+        s.flag[DOMINATED, i] = 1
     low = value[1 + o + s.domain[0, o]]
     high = low
     for k in range(1, size):

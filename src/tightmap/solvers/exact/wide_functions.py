@@ -21,58 +21,81 @@ def living_tuples(net, s, f):
 
 
 @lean
+def is_supported(net, s, f, position, x):
+    """Whether the tuple that last had cost 0 with label x at a position is alive and still costs nothing."""
+    sizes = 1 + len(net.unary)
+    a, b = net.wide[f, 0], net.wide[f + 1, 0]
+    rest = np.int64(s.support[net.slot[a + position, 1] + x])
+    cost = net.tables[net.wide[f, 1] + rest]
+    for q in range(a, b):
+        y = rest // net.slot[q, 2]
+        rest -= y * net.slot[q, 2]
+        j = net.slot[q, 0]
+        if s.domain[1, net.node[j, OFF] + y] >= s.value[sizes + j] or (q == a + position and y != x):
+            return False
+        cost -= s.value[net.slot[q, 1] + y]
+    return cost == 0
+
+
+@lean
 def project(net, s, f, position):
-    """Project a wide function to one of its variables; whether that gained."""
+    """Project a wide function to one of its variables; whether that gained.
+
+    For a label whose support is gone, its tuples are looked at until one costs nothing.
+    """
     value, domain, slot, tables = s.value, s.domain[0], net.slot, net.tables
     sizes = 1 + len(net.unary)
     a, b = net.wide[f, 0], net.wide[f + 1, 0]
     k = b - a
-    low, turn = s.scratch[0], s.scratch[1]
+    turn = s.scratch[1]
     i = slot[a + position, 0]
     oi = net.node[i, OFF]
-    ni = value[sizes + i]
-    for h in range(ni):
-        low[domain[oi + h]] = HUGE
-    last = slot[b - 1, 0]
-    ol = net.node[last, OFF]
-    nl = value[sizes + last]
-    shift = slot[b - 1, 1]
-    for p in range(k):
-        turn[p] = 0
+    last = k - 2 if position == k - 1 else k - 1  # runs fastest
+    ol, stride, shift = net.node[slot[a + last, 0], OFF], slot[a + last, 2], slot[a + last, 1]
+    nl = value[sizes + slot[a + last, 0]]
     work = 0
-    going = True
-    while going:
-        at = net.wide[f, 1]
-        away = np.int64(0)
-        mine = 0
-        for p in range(k - 1):
-            x = domain[net.node[slot[a + p, 0], OFF] + turn[p]]
-            at += x * slot[a + p, 2]
-            away += value[slot[a + p, 1] + x]
-            if p == position:
-                mine = x
-        for h in range(nl):
-            x = domain[ol + h]
-            if position == k - 1:
-                mine = x
-            low[mine] = min(low[mine], tables[at + x] - value[shift + x] - away)
-        work += nl + k
-        going = False
-        for p in range(k - 2, -1, -1):
-            turn[p] += 1
-            if turn[p] < value[sizes + slot[a + p, 0]]:
-                going = True
-                break
-            turn[p] = 0
-    s.counters[0].work += work
     gained = False
-    for h in range(ni):
-        x = domain[oi + h]
-        if low[x] > 0:
-            at = slot[a + position, 1] + x
-            put(s, at, value[at] + low[x])
-            put(s, 1 + oi + x, value[1 + oi + x] + low[x])
+    for own in range(value[sizes + i]):
+        x = domain[oi + own]
+        mine = slot[a + position, 1] + x
+        work += k
+        if is_supported(net, s, f, position, x):
+            continue
+        for p in range(k):
+            turn[p] = 0
+        low = HUGE
+        arg = np.int64(0)
+        going = True
+        while going and low > 0:
+            at = x * slot[a + position, 2]
+            away = value[mine]
+            for p in range(k):
+                if p != position and p != last:
+                    y = domain[net.node[slot[a + p, 0], OFF] + turn[p]]
+                    at += y * slot[a + p, 2]
+                    away += value[slot[a + p, 1] + y]
+            for h in range(nl):
+                y = domain[ol + h]
+                cost = tables[net.wide[f, 1] + at + y * stride] - value[shift + y] - away
+                if cost < low:
+                    low = cost
+                    arg = at + y * stride
+            work += nl + k
+            going = False
+            for p in range(k - 1, -1, -1):
+                if p == position or p == last:
+                    continue
+                turn[p] += 1
+                if turn[p] < value[sizes + slot[a + p, 0]]:
+                    going = True
+                    break
+                turn[p] = 0
+        s.support[mine] = arg
+        if low > 0:
+            put(s, mine, value[mine] + low)
+            put(s, 1 + oi + x, value[1 + oi + x] + low)
             gained = True
+    s.counters[0].work += work
     return gained
 
 
