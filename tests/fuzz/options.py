@@ -115,7 +115,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "sdp": {"triangles": (300, 0), "exact": (300, 0), "roundings": (10, 0, 1)},
     "qpbo": {"improve": (3, 0, 1), "reduction": ("fix", "hocr")},
     "fusion": {"reduction": ("fix", "hocr"), "shifts": (True, False), "random": (0, 1, 3), "settle": (False, True)},
-    "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 24, 0, 16), "cores": (True, False)},
+    "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 28, 0, 16), "cores": (True, False)},
     "combilp": {"patience": (4, 0, 1)},
     "multicut": {"shakes": (100_000, 0, 50), "nodes": (1000, 0, 3)},
     "milp": {},
