@@ -13,12 +13,11 @@ from tightmap.registry import METHODS
 from tightmap.runtime.compiled import INTERPRETED, _wanted_plain
 
 # A kernel that this process has not used yet is asked of ``_Entry.compile``, whether it is on disk or not
-PROGRAM = """
+WATCH = """
 import json, sys
 import tightmap as tm
 from tightmap.compile_ahead import compile_method
 from tightmap.runtime import linking
-from tightmap.testing.conformance import awkward_models
 
 asked = []
 plain = linking._Entry.compile
@@ -32,6 +31,11 @@ methods = json.loads(sys.argv[1])
 for method in methods:
     compile_method(method)
 ahead = len(asked)
+"""
+
+AWKWARD = """
+from tightmap.testing.conformance import awkward_models
+
 late = {}
 for name, (model, _) in awkward_models().items():
     for method in methods:
@@ -45,39 +49,30 @@ print(json.dumps([ahead, {run: kernels for run, kernels in late.items() if kerne
 """
 
 
-@pytest.mark.skipif(INTERPRETED or _wanted_plain, reason="kernels are compiled by another way, or not at all")
-def test_no_method_needs_a_kernel_that_was_not_compiled_ahead():
+def _asked(program: str, methods: list[str]):
+    """What this program prints after kernels of these methods were compiled ahead in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(list(METHODS))],
+        [sys.executable, "-c", WATCH + program, json.dumps(methods)],
         capture_output=True,
         text=True,
         check=True,
         env=os.environ | {"NUMBA_NUM_THREADS": "1"},
     )
-    ahead, late = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.skipif(INTERPRETED or _wanted_plain, reason="kernels are compiled by another way, or not at all")
+def test_no_method_needs_a_kernel_that_was_not_compiled_ahead():
+    ahead, late = _asked(AWKWARD, list(METHODS))
     assert ahead > 200
     assert late == {}
 
 
 LARGE = """
-import json
 import numpy as np
-import tightmap as tm
-from tightmap.compile_ahead import compile_method
 from tightmap.model import model as models
-from tightmap.runtime import linking
 from tightmap.solvers.cuts import expansion
 
-for method in ("trws", "expansion"):
-    compile_method(method)
-asked = []
-plain = linking._Entry.compile
-
-def compile(self, signature):
-    asked.append(f"{self.py_func.__module__}.{self.py_func.__qualname__}")
-    return plain(self, signature)
-
-linking._Entry.compile = compile
 models.WORTH = expansion.WORTH = expansion.RESTART_SIZE = 0  # as if these were large
 rng = np.random.default_rng(0)
 for precision in ("single", "double"):
@@ -88,17 +83,10 @@ for precision in ("single", "double"):
     tm.solve(model, "trws", precision=precision, max_iterations=40)
     tm.solve(model, "expansion")
     assert model.single and not model.graph().listed
-print(json.dumps(asked))
+print(json.dumps(asked[ahead:]))
 """
 
 
 @pytest.mark.skipif(INTERPRETED or _wanted_plain, reason="kernels are compiled by another way, or not at all")
 def test_costs_in_single_precision_need_no_kernels_of_their_own():
-    done = subprocess.run(
-        [sys.executable, "-c", LARGE],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
-    )
-    assert json.loads(done.stdout.splitlines()[-1]) == []
+    assert _asked(LARGE, ["trws", "expansion"]) == []

@@ -50,7 +50,6 @@ CLOSED = 0.05  # part of the gap to its own bound that a method must close in a 
 ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
 FLOOR = 0.2  # part of the time that is shared by the plan alone
 HOPE = 0.25  # one of the last two turns of a bound that is to meet the energy has to promise that
-FADED = 0.05  # of ``raising``: four failures after a success
 NOISE = 1e-9  # part of the energy: a smaller change is rounding
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
 
@@ -205,9 +204,7 @@ class Scheduler:
         lowering = [0.0 if share.ended else down for share, down in zip(self.shares, lowering, strict=True)]
         fastest = max(raising)
         still = max(lowering) == 0.0  # the best labelling may be the optimum, and then only the proof is missing
-        # successes fade and never quite vanish: a search whose bound rose once does not speak for ever
-        success = [share.raising if share.raising > FADED else 0.0 for share in self.shares]
-        raising = [max(up, won * (fastest or 1.0)) for won, up in zip(success, raising, strict=True)]
+        raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
         raising = [0.0 if share.ended else up for share, up in zip(self.shares, raising, strict=True)]
         # queens in 3 s: not proven where clusters, whose bound rises and ends far below, had as much; else after 2.3 s
         if still and any(share.closes for share in self._ready):
