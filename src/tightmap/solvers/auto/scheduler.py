@@ -61,7 +61,6 @@ class Turn(NamedTuple):
     seconds: float
     lowered: float  # the best energy, by so much
     raised: float  # the best bound
-    rose: float  # its own bound
 
 
 @dataclass
@@ -168,17 +167,11 @@ class Scheduler:
         if rose and share.bound < best_bound:
             rose = coming > best_bound
         share.judged = share.seconds
-        # a bound that rises in bursts, as clusters are added, promises much in every one of them: how far would it get
-        # at the mean pace of the last turns?  Random CSPs in 3 s: 37 % of the time went to clusters, 25 % below
-        risen = rise if math.isfinite(rise) else 0.0
-        recent = math.fsum(turn.rose for turn in share.turns) + risen
-        spent = math.fsum(turn.seconds for turn in share.turns) + seconds
-        steady = share.bound + recent / spent * max(self.limit - elapsed, 0.0)
-        share.hope = (share.hope + (min(coming, steady) >= energy)) / 2.0
+        share.hope = (share.hope + (coming >= energy)) / 2.0
         # first labellings and bounds are no merit
         lowered = fell if NOISE * abs(energy) < fell < math.inf else 0.0
         raised = share.bound - share.ahead if share.ahead < share.bound and math.isfinite(share.ahead) else 0.0
-        share.turns.append(Turn(elapsed, seconds, lowered, raised, risen))
+        share.turns.append(Turn(elapsed, seconds, lowered, raised))
         share.raising = (share.raising + rose) / 2.0
         self._weigh(elapsed)
 
