@@ -25,6 +25,7 @@ from tightmap.solvers.exact import component, elimination
 from tightmap.solvers.exact import solver as exact
 from tightmap.solvers.exact.elimination import eliminate, eliminate_low_degrees, narrow, plan_elimination
 from tightmap.solvers.exact.network import build_network, components
+from tightmap.solvers.exact.solver import Exact
 
 SEARCH = {"elimination": 0, "degree": 0, "cores": False}  # nothing is eliminated: all is left to the search
 MESSAGES = {**SEARCH, "glimpse": 0}  # and the search does not begin before message passing has ended
@@ -380,3 +381,14 @@ def test_a_bound_is_one_also_where_nothing_better_is_left(seed):
         if progress.done:
             break
     assert progress.done
+
+
+def test_a_model_that_eliminates_itself_takes_two_steps():
+    """Cores of large models are searched by the hundred, and are given up by the number of their steps."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([4] * 6)
+    model.add_unaries(rng.random((6, 4)))
+    model.add_factors([[i, i + 1] for i in range(5)], rng.random((5, 4, 4)))
+    solver = Exact(elimination=0, cores=False)
+    state = solver.start(model.graph(), Init(), Context())
+    assert [solver.step(state).done for _ in range(2)] == [False, True]

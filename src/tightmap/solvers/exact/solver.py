@@ -207,6 +207,8 @@ class Exact(Solver):
             state.before = state.network.copy()
             eliminate_low_degrees(state.network, self.degree, 1 << 16)
             state.plan = self._plan_elimination(state.graph.n, state.network)
+            if state.plan is None:  # no step of its own: who searches many small cores counts the steps
+                self._split(state, state.network)
         elif state.order is not None:
             self._eliminate(state, state.network)
         elif self._turn_of_elimination(state):
