@@ -222,3 +222,12 @@ def test_what_it_refuses_it_names():
         tm.solve(model, "combilp")
     with pytest.raises(OptionError, match="patience"):
         tm.solve(model, "combilp", patience=-1)
+
+
+def test_cores_that_are_solved_one_after_the_other_are_not_given_up():
+    """Neither bound nor energy changes before the last of them agrees with its border."""
+    search = object.__new__(CoreSearch)
+    for steps, last, advancing in ((30, 28, True), (30, 2, False), (1000, 999, False)):
+        search.gaps, search.last_solved = [17.0] * steps, last
+        assert not search.worthwhile
+        assert search.advancing == advancing

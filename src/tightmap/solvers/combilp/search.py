@@ -34,6 +34,9 @@ ENTRIES = 5_000_000  # of all tables of a core: a larger one is not searched
 RINGS = 4  # around a core, whose costs are moved into it
 LATELY = 24  # steps that should have closed ...
 CLOSED = 0.1  # ... this part of the gap; otherwise the dual is better continued first
+# Steps after which cores that are solved one after the other are still too many.  tsukuba after 560 iterations of
+# TRW-S: 38 steps until the last one agrees with its border, and until then neither bound nor energy changes
+AT_MOST = 10 * LATELY
 BUDGET = 0.25  # of a quantum: excess that is left alone
 
 
@@ -59,6 +62,7 @@ class CoreSearch:
     bound: Certified = field(default_factory=lambda: Certified(-math.inf))
     strict: bool = False  # no excess is left alone: where messages are so large that rounding hides too much
     gaps: list[float] = field(default_factory=list)  # energy - bound after every step
+    last_solved: int = 0  # the number of steps when a core was solved
 
     def __post_init__(self) -> None:
         self.near = Neighbours(self.graph)
@@ -149,6 +153,8 @@ class CoreSearch:
             return False
         core = min(waiting, key=lambda core: (core.steps, len(core.variables)))
         core.step(solver, context)
+        if core.solved:
+            self.last_solved = len(self.gaps)
         self.raise_bound()
         return True
 
@@ -156,6 +162,11 @@ class CoreSearch:
     def worthwhile(self) -> bool:
         """Whether the last steps have closed a good part of the gap."""
         return len(self.gaps) <= LATELY or self.gaps[-1] <= (1.0 - CLOSED) * self.gaps[-1 - LATELY]
+
+    @property
+    def advancing(self) -> bool:
+        """Whether cores are solved, and grow, all the time: the last of them may be the proof."""
+        return len(self.gaps) - self.last_solved <= LATELY and len(self.gaps) <= AT_MOST
 
     def joined(self) -> Labels:
         labels = self.incumbent.wide_labels

@@ -233,7 +233,7 @@ class CombiLP(Solver):
         search.gaps.append(state.incumbent.energy - state.bound)
         if not search.worthwhile and not state.done:
             if state.context.shared is not None and state.converged:
-                state.done = True  # others can make more of the time
+                state.done = not search.advancing  # others can make more of the time
             elif not state.converged:
                 state.search = None
 
