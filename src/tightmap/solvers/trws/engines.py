@@ -24,7 +24,7 @@ from tightmap.runtime.pace import EVER, TimeUp
 from tightmap.runtime.simd import LANES
 from tightmap.runtime.sync import Crew
 from tightmap.solvers.engine import Engine
-from tightmap.solvers.trws import general
+from tightmap.solvers.trws import general, streams
 from tightmap.solvers.trws.grid import sweep_eight, sweep_four
 from tightmap.solvers.trws.grid_bound import bound_sweep
 from tightmap.solvers.trws.strips import (
@@ -58,11 +58,22 @@ class GeneralMessages(Engine[Passes, FloatArray]):
 
     blur = 1e-9  # relative: how far off the energy of a rounding may be
 
-    def __init__(self, graph: Graph, order: npt.NDArray[np.int64], threads: int = 1, name: str = "") -> None:
-        """``name`` of the order where the graph alone decides it."""
+    def __init__(
+        self,
+        graph: Graph,
+        order: npt.NDArray[np.int64],
+        threads: int = 1,
+        name: str = "",
+        tables: bool | None = None,
+    ) -> None:
+        """``name`` of the order where the graph alone decides it; ``tables``: they are laid out in streams or not."""
         self.graph, self.order = graph, order
-        self.sweeper = general.build_sweeper(graph, order, name)
-        self.entries = len(self.sweeper.messages)
+        laid_out = streams.suits(graph) if tables is None else tables
+        self.sweeper = general.build_sweeper(graph, order, name, LANES if laid_out else 1)
+        self.streams = None
+        if laid_out:
+            self.streams = streams.build_streams(graph, order, self.sweeper.later, self.sweeper.start)
+        self.entries = graph.m * graph.max_labels if graph.uniform else len(self.sweeper.messages)
         worth = min(threads, general.blocks(self.sweeper) // 4) if self.entries >= WORTH_THREADS else 1
         self.crew = Crew(worth)
         self.labels = np.zeros(graph.n, dtype=np.int64)
@@ -81,7 +92,7 @@ class GeneralMessages(Engine[Passes, FloatArray]):
             left = until - time.perf_counter() if before is not None else EVER
             try:
                 energy, low, size = general.half_sweep(
-                    self.graph, self.sweeper, self.crew, k % 2 == 0, self.labels, how.rounding, left
+                    self.graph, self.sweeper, self.streams, self.crew, k % 2 == 0, self.labels, how.rounding, left
                 )
             except TimeUp:
                 if before is not None:
@@ -99,6 +110,8 @@ class GeneralMessages(Engine[Passes, FloatArray]):
         """Go on from the messages of an engine on the same structure; False where it is not the same."""
         if not (same_structure(earlier.graph, self.graph) and np.array_equal(earlier.order, self.order)):
             return False
+        if len(earlier.sweeper.messages) != len(self.sweeper.messages):  # other costs, and so another layout
+            return False
         self.sweeper.messages[:] = earlier.sweeper.messages
         return True
 
@@ -106,7 +119,7 @@ class GeneralMessages(Engine[Passes, FloatArray]):
         return general.expanded_messages(self.graph, self.sweeper)
 
     def close(self) -> None:
-        del self.sweeper
+        del self.sweeper, self.streams
 
 
 class GridMessages(Engine[Passes, FloatArray]):
@@ -193,7 +206,7 @@ class GridMessages(Engine[Passes, FloatArray]):
 
     def _twin(self) -> GeneralMessages:
         """The same model with one slot per edge, from which messages of both ends can be made."""
-        return GeneralMessages(self.graph, np.arange(self.graph.n, dtype=np.int64))
+        return GeneralMessages(self.graph, np.arange(self.graph.n, dtype=np.int64), tables=False)
 
     def _places(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The direction and the first pixel of every edge."""

@@ -43,6 +43,8 @@ from tightmap.runtime.sync import Crew, publish, wait_for
 from tightmap.solvers.trws.ahead import DISTANCE, SCATTERED, ask_for_edges, ask_for_messages
 from tightmap.solvers.trws.four_labels import round_four, visit_four
 from tightmap.solvers.trws.layout import CHUNK, lay_out
+from tightmap.solvers.trws.streams import Streams
+from tightmap.solvers.trws.tables import narrow_sweep, wide_sweep
 
 
 class Sweeper(NamedTuple):
@@ -61,13 +63,17 @@ class Sweeper(NamedTuple):
     ahead: int  # visits that memory is asked for in advance (ahead.py); 0 where neighbours are close together
 
 
-def build_sweeper(graph: Graph, order: npt.NDArray[np.int64], name: str = "") -> Sweeper:
-    """With messages of zeros; ``name`` of the order where the graph alone decides it."""
-    empty, entries = graph.kept(f"sweeper, {name}", lambda: _lay_out(graph, order)) if name else _lay_out(graph, order)
+def build_sweeper(graph: Graph, order: npt.NDArray[np.int64], name: str = "", room: int = 1) -> Sweeper:
+    """With messages of zeros, which begin at multiples of ``room``; ``name`` of an order that the graph decides."""
+
+    def make() -> tuple[Sweeper, int]:
+        return _lay_out(graph, order, room)
+
+    empty, entries = graph.kept(f"sweeper, {name}, {room}", make) if name else make()
     return empty._replace(messages=np.zeros(entries))
 
 
-def _lay_out(graph: Graph, order: npt.NDArray[np.int64]) -> tuple[Sweeper, int]:
+def _lay_out(graph: Graph, order: npt.NDArray[np.int64], room: int) -> tuple[Sweeper, int]:
     """All but the messages, and how many numbers they are."""
     g, n = graph.arrays, graph.n
     order = np.ascontiguousarray(order, dtype=np.int64)
@@ -76,7 +82,7 @@ def _lay_out(graph: Graph, order: npt.NDArray[np.int64]) -> tuple[Sweeper, int]:
     later, four = np.zeros(len(g.adj_factor), np.uint8), np.zeros(n, np.uint8)
     gamma, before, start = np.zeros(n), np.zeros(n, np.int64), np.zeros(graph.m, np.int64)
     need = np.zeros((2, -(-n // CHUNK)), np.int64)
-    block, entries, apart = lay_out(g, order, rank, later, gamma, before, start, four, need)
+    block, entries, apart = lay_out(g, order, rank, room, later, gamma, before, start, four, need)
     bytes_apart = 8.0 * entries * apart / (graph.m * n) if graph.m else 0.0  # of messages between the ends of an edge
     ahead = DISTANCE if bytes_apart > SCATTERED else 0
     empty = np.zeros(0)
@@ -238,20 +244,28 @@ _plain, _exotic = _make(False), _make(True)
 def half_sweep(
     graph: Graph,
     sweeper: Sweeper,
+    streams: Streams | None,
     crew: Crew,
     forward: bool,
     labels: npt.NDArray[np.int64],
     rounding: bool,
     left: float = EVER,
 ) -> tuple[float, float, float]:
-    """One pass; returns the energy of the labels chosen, the bound and the size (all without the constant).
+    """One pass, by tables.py where there are ``streams``.
+
+    Returns the energy of the labels chosen, the bound and the size (all without the constant).
 
     TimeUp after so many seconds; some messages are then of this pass, the others of the one before.
     """
-    plain = isinstance(graph.arrays, PairArrays) or graph.arrays.kind.max(initial=0) <= LAST_PLAIN
-    kernel = _plain if plain else _exotic
+    costs: Any = graph.arrays
+    if streams is not None:
+        kernel, costs = (narrow_sweep if graph.max_labels <= LANES else wide_sweep), streams
+    elif isinstance(graph.arrays, PairArrays) or graph.arrays.kind.max(initial=0) <= LAST_PLAIN:
+        kernel = _plain
+    else:
+        kernel = _exotic
     sums = np.zeros((sweeper.need.shape[1], 3))
-    crew.run(kernel, blocks(sweeper), graph.arrays, sweeper, int(forward), labels, rounding, sums, left)
+    crew.run(kernel, blocks(sweeper), costs, sweeper, int(forward), labels, rounding, sums, left)
     columns = sums.T.tolist()
     if any(map(math.isinf, columns[0])):
         raise TimeUp

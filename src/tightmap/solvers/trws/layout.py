@@ -17,10 +17,11 @@ CHUNK = 32  # nodes that are visited before the thread of the next block is told
 
 
 @lean
-def lay_out(g, order, rank, later, gamma, before, start, four, need):
+def lay_out(g, order, rank, room, later, gamma, before, start, four, need):
     """Fills the arrays of a ``Sweeper``, those of which are zero that have to be.
 
     rank  (n,) place of every node in the order
+    room  messages begin at multiples of this
 
     Returns the chunks per block, the entries of all messages, and how far apart the ends of edges are in the order,
     added up over all edges.
@@ -52,7 +53,8 @@ def lay_out(g, order, rank, later, gamma, before, start, four, need):
             if later[a]:
                 f = np.int64(g.adj_factor[a])
                 start[f] = entries
-                entries += max(g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])
+                longer = max(g.cards[g.scope[2 * f]], g.cards[g.scope[2 * f + 1]])
+                entries += (longer + room - 1) // room * room
     block = max(1, (reach + CHUNK - 1) // CHUNK)
     for f in range(m):
         i, j = rank[g.scope[2 * f]], rank[g.scope[2 * f + 1]]
