@@ -21,7 +21,7 @@ import many_builders as builders
 import tightmap as tm
 from command_line import processes_of, start, tightmap
 from many_builders import grid
-from tightmap.many.messages import LARGE, pack, receive, send, shared_file, unpack
+from tightmap.many.messages import LARGE, Memory, pack, receive, send, shared_file, unpack
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="signals and processes of POSIX")
 METHOD = {"method": "annealing", "cycles": 1, "sweeps": 2}  # too few sweeps to find the same twice
@@ -285,6 +285,23 @@ def test_a_checkpoint_is_used_by_one_run_at_a_time(tmp_path):
 # ------------------------------------------------------------------ what goes from process to process
 
 
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])
+def test_one_number_for_all_stays_one_number(again):
+    """A worker would otherwise get, and look through, lists of label counts and weights that are all the same."""
+    model = tm.Model.grid(50, 60, 4)
+    model.add_unaries(np.random.default_rng(0).random((3000, 4)))
+    model.add_potts(model.edges(), 0.25)
+    model.add_truncated_linear(model.edges(), np.linspace(0.0, 1.0, len(model.edges())), 2.0)
+    potts, linear = again(model).blocks
+    for array, expected in ((again(model).cardinalities, 4), (potts.weights, 0.25), (linear.limits, 2.0)):
+        assert array.strides == (0,) and not array.flags.writeable and (array == expected).all()
+    assert linear.weights.strides == (8,) and (linear.weights == model.blocks[1].weights).all()
+    assert again(model).cardinalities.dtype == np.int64 and len(potts.weights) == len(model.edges())
+    kept = model.given_unaries.nbytes + sum(b.scopes.nbytes for b in model.blocks) + linear.weights.nbytes
+    assert len(pickle.dumps(model)) < kept + 2000
+    assert tm.solve(again(model), "trws", max_iterations=5) == tm.solve(model, "trws", max_iterations=5)
+
+
 def test_models_are_pickled_without_what_is_derived():
     model = grid(0)
     model.add_sparse([[0, 1, 2]] * 3, [[0, 0, 0]], [-1.0])
@@ -311,11 +328,19 @@ def test_large_arrays_do_not_go_through_the_pipe():
         send(pipe, pack(model), file)
         assert LARGE < size <= os.fstat(file).st_size and len(pipe.getvalue()) < size // 4
         pipe.seek(0)
-        twin = unpack(receive(pipe, file))
-        assert np.array_equal(twin.unaries, model.unaries) and receive(pipe, file) is None
-        twin._own_unaries()[:] = 0.0  # its own pages: the file keeps what it holds
-        pipe.seek(0)
-        assert np.array_equal(unpack(receive(pipe, file)).unaries, model.unaries)
+        memory = Memory(file)
+        twin = unpack(receive(pipe, memory))
+        assert np.array_equal(twin.unaries, model.unaries) and receive(pipe, memory) is None
+        place = twin.given_unaries.ctypes.data
+        twin.given_unaries[:] = 0.0  # allowed
+        del twin
+        for larger in (False, True):  # the next message is in the same place, unless it needs more room
+            pipe = io.BytesIO()
+            send(pipe, pack([model, np.ones(LARGE)] if larger else [model]), file)
+            pipe.seek(0)
+            twin, *rest = unpack(receive(pipe, memory))
+            assert np.array_equal(twin.unaries, model.unaries) and all((array == 1.0).all() for array in rest)
+            assert larger or twin.given_unaries.ctypes.data == place
     finally:
         os.close(file)
     pipe = io.BytesIO()  # and where files are not inherited, they do

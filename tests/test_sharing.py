@@ -127,6 +127,45 @@ def test_elsewhere_it_is_linked_like_any_other_function():
     assert half(5.0) == 2.5, "Python calls it as well"
 
 
+NESTED = """
+import numpy as np
+from package.large import large
+from tightmap.runtime.compiled import compiled, shared
+
+@shared(allocates=True)
+def total(n):
+    table = np.empty(n)
+    for k in range(n):
+        table[k] = large(1.0, k)
+    if n > 100:
+        raise ValueError("too many")
+    return table.sum()
+
+@compiled
+def kernel(n):
+    return total(n) + large(0.5, 0)
+"""
+NESTED_PROGRAM = """
+from package.large import large
+from package.nested import kernel, total
+print(kernel(3), sum(kernel.entry.stats.cache_hits.values()), len(large._compiler._provided), end=" ")
+print(len(total._compiler._provided), end=" ")
+try:
+    kernel(101)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_shared_function_may_allocate_raise_and_call_another_one(package):
+    (package / "nested.py").write_text(NESTED)
+    assert run(package, NESTED_PROGRAM) == "10.0 0 1 1 too many"
+    assert run(package, NESTED_PROGRAM) == "10.0 1 1 1 too many", "all three come from disk"
+    for file in package.rglob(f"large*{FORM}*"):
+        file.unlink()
+    assert run(package, NESTED_PROGRAM) == "10.0 1 1 1 too many", "and what is lost is compiled again"
+
+
 def test_operations_on_factors_of_every_kind_are_shared_and_those_on_pairs_are_not():
     from tightmap.energy.energies import smallest_entries
     from tightmap.factors.kernels import minmarg

@@ -25,6 +25,7 @@ from tightmap.energy.on_lattice import lattice_argmin, lattice_minima, lattice_s
 from tightmap.factors.kernels import contract, load_unary, minimum, most_labels, value, workspace
 from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled, lean
 
@@ -93,6 +94,7 @@ def unary_argmin(graph: Graph) -> IntArray:
     return _unary_argmin(graph.arrays)
 
 
+@one_form
 @compiled
 def _unary_argmin(g):
     labels = np.zeros(len(g.cards), np.int64)
@@ -174,6 +176,7 @@ def message_offsets(graph: Graph) -> IntArray:
     return np.concatenate(([0], np.cumsum(g.cards[g.scope].astype(np.int64))))
 
 
+@one_form
 @compiled
 def _bound_variables(first, last, g, messages, at, low, error):
     n = len(g.cards)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.factors.piece import Form, Piece, simple_piece, sorted_scopes
+from tightmap.factors.repeated import folded, unfolded
 from tightmap.graph.graph import FloatArray, IntArray, Kind
 
 PART = 1 << 15  # factors evaluated together
@@ -56,7 +57,10 @@ class Block(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickling: what the block is given by; what was derived from that is made again when it is needed."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return folded({f.name: getattr(self, f.name) for f in fields(self)})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(unfolded(state))
 
     @abstractmethod
     def evaluate(self, labels: npt.NDArray[np.integer]) -> FloatArray:

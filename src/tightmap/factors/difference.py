@@ -17,7 +17,7 @@ from tightmap.factors.block import Block, label_grid
 from tightmap.factors.kind import FactorKind, Get, Kernels, Sizes
 from tightmap.factors.piece import Form, Piece, sorted_scopes, with_limits
 from tightmap.graph.graph import FloatArray, IntArray, Kind
-from tightmap.runtime.compiled import inlined, lean
+from tightmap.runtime.compiled import inlined, lean, shared
 
 LINEAR, QUADRATIC = int(Kind.LINEAR), int(Kind.QUADRATIC)
 
@@ -147,7 +147,7 @@ def difference_contract(n, c, w, quadratic, limit, x, start, out, work):
         out[s] += w * acc
 
 
-@lean
+@shared()
 def difference_minmarg(n, c, w, quadratic, limit, h, start, out, work):
     """min_t h(t) + w min(|s - t|^power, limit); negative weights go through the plain double loop."""
     if w < 0.0:

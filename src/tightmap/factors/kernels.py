@@ -72,7 +72,7 @@ def value(g, f, labels):
     return _value(g, f, labels)
 
 
-@lean
+@shared(_every_kind)
 def add_slice(g, f, pos, labels, out, scale):
     """out[s] += scale * cost of factor f when the variable at ``pos`` takes label s and the others stay."""
     _add_slice(g, f, pos, labels, out, scale)

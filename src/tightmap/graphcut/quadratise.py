@@ -28,6 +28,7 @@ from tightmap.factors.dispatch import only_pairs
 from tightmap.factors.kernels import value
 from tightmap.factors.pairs import is_plain, plain_cost
 from tightmap.graph.graph import Graph, PairArrays
+from tightmap.graph.one_form import one_form
 from tightmap.runtime.compiled import compiled, lean
 
 MAX_ARITY = 12  # differing variables of one factor: tables of 4096 entries
@@ -245,6 +246,7 @@ def _collect(
     return len(factors)
 
 
+@one_form
 @compiled
 def _factors_around(g, variables, index, low):
     """Factors that contain one of the variables, each once: at the first of its variables that is among them."""

@@ -5,8 +5,9 @@ pickle protocol 5) are written to a file without a name that the worker has open
 has such files, so the worker maps what was written and nothing goes through a pipe.  A file without a name is gone when
 the last process that has it open is gone, whatever ended it.
 
-The worker maps the file privately: it may write to its arrays.  The next message to the same worker overwrites them,
-which is why it is sent only after the answer to this one has come.
+The worker may write to its arrays, which nobody else reads.  The next message to the same worker overwrites them, which
+is why it is sent only after the answer to this one has come.  So the worker maps the file once, not for each message:
+every page that is touched for the first time costs as much as solving some variables.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ def shared_file() -> int | None:
         return os.dup(file.fileno())
 
 
+class Memory:
+    """A shared file as a worker sees it: mapped once, and again only for a message that takes more than any before."""
+
+    def __init__(self, file: int) -> None:
+        self._file, self._view = file, memoryview(b"")
+
+    def first(self, size: int) -> memoryview:
+        """At least so many bytes from the beginning of the file on."""
+        if len(self._view) < size:
+            self._view = memoryview(mmap.mmap(self._file, size))
+        return self._view
+
+
 def pack(thing: Any) -> tuple[bytes, list[memoryview]]:
     """The pickle and the arrays that stayed out of it."""
     buffers: list[pickle.PickleBuffer] = []
@@ -63,7 +77,7 @@ def send(stream: IO[bytes], packed: tuple[bytes, list[memoryview]], file: int | 
     stream.flush()
 
 
-def receive(stream: IO[bytes], file: int | None) -> tuple[bytes, list[Any]] | None:
+def receive(stream: IO[bytes], memory: Memory | None) -> tuple[bytes, list[Any]] | None:
     """The next message, still packed; None when whoever sends is gone."""
     header = _exactly(stream, HEADER.size)
     if header is None:
@@ -77,8 +91,8 @@ def receive(stream: IO[bytes], file: int | None) -> tuple[bytes, list[Any]] | No
     end = max((begin + length for begin, length in places if begin >= 0), default=0)
     shared = None
     if end:
-        assert file is not None
-        shared = memoryview(mmap.mmap(file, end, access=mmap.ACCESS_COPY))
+        assert memory is not None
+        shared = memory.first(end)
     buffers: list[Any] = []
     for begin, length in places:
         if begin < 0 or shared is None:

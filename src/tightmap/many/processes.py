@@ -33,6 +33,9 @@ BOOT = (
     "main(file)\n"
 )
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# A worker asks for the same memory again and again.  By default the C library of Linux gives what is freed back to the
+# system, which clears every page for the next model; these are the limits that it may come to by itself.
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
 TRIES = 2
 PATIENCE = 2.0  # seconds that a thread of ours gets to end
 
@@ -57,7 +60,7 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=() if self.file is None else (self.file,),
-                env=os.environ | dict.fromkeys(THREADS, str(threads)),
+                env=HEAP | os.environ | dict.fromkeys(THREADS, str(threads)),
                 start_new_session=True,  # Ctrl-C reaches us alone, and we end the workers
             )
         except BaseException:

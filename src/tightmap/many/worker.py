@@ -13,7 +13,7 @@ import traceback
 from queue import SimpleQueue
 from typing import Any
 
-from tightmap.many.messages import pack, receive, send, unpack
+from tightmap.many.messages import Memory, pack, receive, send, unpack
 from tightmap.runtime import clock
 from tightmap.runtime.lifeline import die_with_parent
 
@@ -40,9 +40,10 @@ def main(file: int | None) -> None:
 
 def _read(inward: int, file: int | None, inbox: SimpleQueue[tuple[bytes, list[Any]]]) -> None:
     """In a thread of its own, which notices in the middle of a run that nobody waits for it any more."""
+    memory = None if file is None else Memory(file)
     with open(inward, "rb", buffering=0) as stream:
         while True:
-            packed = receive(stream, file)
+            packed = receive(stream, memory)
             if packed is None:
                 os._exit(0)
             inbox.put(packed)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tightmap.errors import ModelError
 from tightmap.factors.block import weighted
+from tightmap.factors.repeated import repeated
 from tightmap.graph.graph import FloatArray, IntArray
 
 
@@ -162,13 +163,6 @@ def check_scopes(scopes: npt.ArrayLike, n: int, what: str, arity: int | None = N
     if index.shape[1] > 127:
         raise ModelError(f"{what}: factors of more than 127 variables are not supported, got {index.shape[1]}")
     return index
-
-
-def repeated(number: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """One number for so many entries, kept once; read-only, as np.broadcast_to, which takes as long as all checks."""
-    view: npt.NDArray[Any] = np.ndarray(count, number.dtype, number.copy(), strides=(0,))
-    view.flags.writeable = False
-    return view
 
 
 def check_weights(weights: npt.ArrayLike | None, m: int, what: str) -> FloatArray:

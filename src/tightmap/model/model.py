@@ -23,6 +23,7 @@ from tightmap.factors.dense import DenseBlock
 from tightmap.factors.difference import LinearBlock, QuadraticBlock
 from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
+from tightmap.factors.repeated import folded, repeated, unfolded
 from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
 from tightmap.graph.graph import FloatArray, Graph, IntArray
@@ -42,7 +43,6 @@ from tightmap.model.checks import (
     finite_products,
     listed,
     own_arrays,
-    repeated,
 )
 from tightmap.runtime.memory import require
 
@@ -284,10 +284,10 @@ class Model:
         del state["_offset"], state["_made"]
         if not (self.clamped >= 0).any():
             del state["clamped"]
-        return state
+        return folded(state)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state | {"_made": {}, "_offset": None}
+        self.__dict__ |= unfolded(state) | {"_made": {}, "_offset": None}
         if "clamped" not in state:
             self.clamped = _nothing(len(self.cardinalities))
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tightmap.factors.kernels import value
 from tightmap.factors.potts import POTTS
 from tightmap.graph.graph import Arrays
+from tightmap.graph.one_form import one_form
 from tightmap.moves.disjoint_sets import find_root
 from tightmap.runtime.compiled import lean
 
@@ -51,6 +52,7 @@ def _join_regions(g, labels, proposal, parent):
     return count
 
 
+@one_form
 @lean
 def _share_out(g, labels, proposal, parent, size, largest):
     """Part of every variable that differs (others -1), to ``parent``; returns the number of parts.

@@ -15,7 +15,7 @@ import numpy as np
 
 from tightmap.factors.kernels import add_slice, load_unary, most_labels, value
 from tightmap.runtime.bits import ONE, lowest_bit
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import compiled, lean, shared
 from tightmap.runtime.random_numbers import uniform
 
 REGION = 2048  # most variables in a region
@@ -50,7 +50,7 @@ def ball(g, centre, size, skip, random, place, region):
     return count
 
 
-@compiled
+@shared(allocates=True)
 def choose_subgraph(g, region, place, domain_start, limit, far, stir, random, order, first, others):
     """Which variables of the region to eliminate, in which order, with tables of at most ``limit`` entries.
 
@@ -205,7 +205,7 @@ def _accumulate(table, size, dim, has, k, source):
             q += 1
 
 
-@compiled
+@shared(allocates=True)
 def minimise_subgraph(g, labels, region, place, domain_start, domain, count, order, first, others, noise, pool, choice):
     """Exact minimum over the chosen subgraph, given the rest, into labels; returns the work (-1: pool too small).
 

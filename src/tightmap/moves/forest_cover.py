@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import check_time
@@ -56,6 +57,7 @@ def _grow(scope_start, scope, n, order):
     return taken
 
 
+@one_form
 @compiled
 def _eliminate(g, taken, factor, towards):
     """Breadth first from the lowest variable of every component; filled backwards, so that leaves come first."""

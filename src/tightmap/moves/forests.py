@@ -17,8 +17,9 @@ import numpy as np
 from tightmap.errors import ModelError
 from tightmap.factors.kernels import add_slice, load_unary, minmarg, value, workspace
 from tightmap.graph.graph import Graph
+from tightmap.graph.one_form import one_form
 from tightmap.moves.context import Context, Labels
-from tightmap.runtime.compiled import compiled, lean
+from tightmap.runtime.compiled import compiled, lean, shared
 from tightmap.runtime.pace import LOOK, end_of, late, time_left
 
 
@@ -103,6 +104,7 @@ def rooted_blocks(graph: Graph, start: np.ndarray, nodes: np.ndarray, what: str)
     return Forests(start, order, parent, link)
 
 
+@one_form
 @compiled
 def greedy_forests(g):
     """Colour the variables so that every colour class is a block: a variable joins the first class where it fits."""
@@ -156,6 +158,7 @@ def greedy_forests(g):
     return label
 
 
+@one_form
 @compiled
 def root_blocks(g, start, nodes):
     """Order the variables of every block so that parents come first; False if a block is not a forest."""
@@ -231,7 +234,7 @@ def _message_up(g, f, i, up, row, labels, start, out, work):
     labels[i] = now
 
 
-@compiled
+@shared(allocates=True)
 def minimise_forest(g, labels, order, parent, link, cost, place, scratch, noise, always, until):
     """Exact minimum over the variables of one block, noise added to its unaries.  Returns the change of that sum.
 

@@ -91,16 +91,19 @@ def _with_common(options: dict[str, Any]) -> dict[str, Any]:
 lean = compiled(_nrt=False)
 
 
-def shared(apart: Callable[..., bool]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of a large lean function that many kernels call: its machine code exists once (``sharing``).
+def shared(
+    apart: Callable[..., bool] = lambda *_: True, *, allocates: bool = False
+) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator of a large function that many kernels call: its machine code exists once (``sharing``).
 
     apart : of the Numba types of its arguments; where it says False the function is linked into kernels like any other
+    allocates : as ``@compiled``, not as ``@lean``
     """
     if _kernel in (plain.interpreted, plain.with_njit):
-        return lean
+        return compiled if allocates else lean
     from tightmap.runtime.sharing import Shared
 
-    return lambda function: Shared(function, _with_common({"_nrt": False}), apart)
+    return lambda function: Shared(function, _with_common({} if allocates else {"_nrt": False}), apart)
 
 
 inlined = compiled(_nrt=False, inline="always")  # for a few lines on the arrays of a model: a call passes all of them

@@ -206,6 +206,8 @@ def _widened(kind: Any) -> Any:
 class Compiled(CPUDispatcher):
     """The form that compiled functions call; called from Python, it passes the call on to the other form."""
 
+    common: Any = None  # a kind of tuple that all its subclasses are passed on as: one form for all of them
+
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any]) -> None:
         super().__init__(py_func, {}, options)
         self._compiler = LinkedCompiler(py_func, self.targetdescr, options, {}, compiler.Compiler)
@@ -215,6 +217,9 @@ class Compiled(CPUDispatcher):
         return super().get_call_template(tuple(_widened(kind) for kind in args), kws)
 
     def __call__(self, *args: Any) -> Any:
+        common = self.common
+        if common is not None:
+            args = tuple([common._make(a) if isinstance(a, common) else a for a in args])
         return self.entry(*args)
 
 

@@ -99,7 +99,7 @@ def _provide(module: str, function: str, args: Any, name: str) -> None:
 @contextmanager
 def _lasting_names(target: Any, function: Any, stamp: Any) -> Iterator[None]:
     """While the function is compiled, its name is made from what it is; those of others are made as always."""
-    plain = target.mangler
+    plain, outer = target.mangler, vars(target).get("mangler")  # a shared function may call another one
     own = qualifying_prefix(function.__module__, function.__qualname__)
     digest = hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]
 
@@ -112,4 +112,7 @@ def _lasting_names(target: Any, function: Any, stamp: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del target.mangler
+        if outer is None:
+            del target.mangler
+        else:
+            target.mangler = outer

@@ -33,6 +33,7 @@ from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.factors.kernels import labellings, minmarg, workspace
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.forest_cover import Cover, forest_cover
@@ -46,6 +47,7 @@ EVERY = 10  # iterations: so often the bound is computed, and the labelling poli
 GRACE = 0.2  # seconds that computing the last bound may take after the time limit
 
 
+@one_form
 @compiled
 def _beliefs(first, last, g, rho, messages, at, beliefs, labels):
     """b_i of every variable of some blocks, and its best label."""

@@ -26,6 +26,7 @@ from tightmap.energy.certificate import UNIT
 from tightmap.energy.energies import message_offsets
 from tightmap.factors.kernels import minimum, minmarg, most_labels, tabulate, value, workspace
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled, lean
 
@@ -54,6 +55,7 @@ def _negative(g, f, messages, at, vectors, start):
             vectors[start[p] + s] = -messages[at[begin + p] + s]
 
 
+@one_form
 @compiled
 def _variable_minima(first, last, ids, g, messages, at, low, wrong):
     """low_i = min b_i, and wrong_i: what rounding may have added to it, in units of 2^-53."""
@@ -77,6 +79,7 @@ def _variable_minima(first, last, ids, g, messages, at, low, wrong):
         wrong[i] = 1.01 * (g.adj_start[i + 1] - g.adj_start[i]) * size
 
 
+@one_form
 @compiled
 def _factor_minima(first, last, ids, g, messages, at, low, wrong, scratch, longest):
     """low_f = min c_f, and wrong_f: what rounding may have added, in units of 2^-53 (as in energy/energies.py)."""
@@ -95,6 +98,7 @@ def _factor_minima(first, last, ids, g, messages, at, low, wrong, scratch, longe
         wrong[f] = 16.0 * (g.scope_start[f + 1] - g.scope_start[f] + 2) * (size + abs(low[f]))
 
 
+@one_form
 @compiled
 def _variable_excess(first, last, ids, g, messages, at, labels, low, out):
     row = np.empty(most_labels(g.cards))
@@ -104,6 +108,7 @@ def _variable_excess(first, last, ids, g, messages, at, labels, low, out):
         out[k] = max(0.0, row[labels[i]] - low[i])
 
 
+@one_form
 @compiled
 def _factor_excess(first, last, ids, g, messages, at, labels, low, out):
     for k in range(first, last):
@@ -123,6 +128,7 @@ def _nearest(g, f, distance):
     return best
 
 
+@one_form
 @compiled
 def _press(g, rings, core, distance, messages, at, scratch, longest):
     """``distance`` is 0 on the core, k on ring k and large elsewhere; the outermost ring comes first in ``rings``."""
@@ -161,6 +167,7 @@ def _press(g, rings, core, distance, messages, at, scratch, longest):
                     messages[q + s] -= (row[s] - low) / inner
 
 
+@one_form
 @compiled
 def _core_beliefs(g, ids, begin, messages, at, flat):
     """b of some variables, each entry rounded down."""
@@ -177,6 +184,7 @@ def _core_beliefs(g, ids, begin, messages, at, flat):
             flat[begin[k] + s] = total - 2.0 * UNIT * (count + 1) * size
 
 
+@one_form
 @compiled
 def _core_tables(g, ids, begin, messages, at, flat):
     """c of some factors, each entry rounded down; ``flat`` has some room at the end (tabulate)."""

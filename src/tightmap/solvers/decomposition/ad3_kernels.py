@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tightmap.factors.kernels import labellings, minmarg, most_labels
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.solvers.decomposition.active_set import make_work, solve_factor
@@ -93,6 +94,7 @@ def _keep(sets, f, k, count, w):
     sets.held[f] = kept
 
 
+@one_form
 @compiled
 def solve_factors(first, last, g, unary, at, multipliers, point, still, eta, copies, sets, sizes, done, solved, left):
     """New copies of the variables of all factors of some blocks, as far as time allows.
@@ -143,6 +145,7 @@ def solve_factors(first, last, g, unary, at, multipliers, point, still, eta, cop
                 copies[base + e] = w.marginal[e]
 
 
+@one_form
 @compiled
 def agree(
     first, last, g, at, copies, eta, relaxation, multipliers, point, mean, mean_point, share, still, primal, dual
@@ -189,6 +192,7 @@ def agree(
         dual[b] = moved
 
 
+@one_form
 @compiled
 def to_messages(g, unary, at, multipliers, messages):
     """m_{A->i} = -(theta_i / degree + lambda_i^A): nothing is left at the variables."""
@@ -256,6 +260,7 @@ def exclude(g, at, messages, sizes, room, allowed, left):
     return count
 
 
+@one_form
 @compiled
 def likeliest(g, point):
     """The label of the largest entry of every variable, the lowest on ties."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tightmap.energy.energies import smallest_entries
 from tightmap.graph.graph import Graph
+from tightmap.graph.one_form import one_form
 from tightmap.moves.context import Context
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import check_time
@@ -25,6 +26,7 @@ DECOMPOSITIONS = ("auto", "lines", "forests", "chains")
 MOST_LINES = 12  # directions of lines: more are not what anybody would call a grid
 
 
+@one_form
 @compiled
 def _forest(g, order, left):
     """Kruskal over the factors that are left, in this order; what is taken is left no more."""

@@ -23,6 +23,7 @@ from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.energy.energies import message_offsets
 from tightmap.factors.kernels import most_labels, workspace
 from tightmap.graph.graph import FloatArray, Graph
+from tightmap.graph.one_form import one_form
 from tightmap.runtime import parallel
 from tightmap.runtime.compiled import compiled
 from tightmap.runtime.pace import EVER, TimeUp
@@ -96,6 +97,7 @@ class Split:
         return labels
 
 
+@one_form
 @compiled
 def _from_messages(g, sub, offsets, messages, u):
     widest = most_labels(g.cards)
@@ -122,6 +124,7 @@ def _from_messages(g, sub, offsets, messages, u):
                 u[base + s] += total[s] / count
 
 
+@one_form
 @compiled
 def _to_messages(g, sub, offsets, u, cost, messages, scratch):
     start = np.zeros(128, np.int64)
@@ -150,6 +153,7 @@ def _to_messages(g, sub, offsets, u, cost, messages, scratch):
                         messages[to + s] = -cost[sub.at[q] + s]
 
 
+@one_form
 @compiled
 def _balance(g, sub, u):
     size = 0.0

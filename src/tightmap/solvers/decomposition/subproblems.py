@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tightmap.graph.graph import FloatArray, Graph, IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.runtime.compiled import compiled
 
 TREE, CHAIN = 0, 1
@@ -75,6 +76,7 @@ class Part(NamedTuple):
     towards: IntArray
 
 
+@one_form
 @compiled
 def _root(g, chosen, alone):
     """Trees of the chosen factors, breadth first from their lowest variables; variables that are alone are trees."""
@@ -183,6 +185,7 @@ def _joined(starts: list[IntArray]) -> IntArray:
     return np.concatenate(([0], np.cumsum(np.concatenate([np.diff(s) for s in starts])))).astype(np.int64)
 
 
+@one_form
 @compiled
 def _fill(g, factor, place, member_start, member, first, last):
     for e in range(first, last):

@@ -16,7 +16,8 @@ import numpy as np
 from tightmap.energy.certificate import UNIT, certify
 from tightmap.factors.kernels import minmarg, write_table
 from tightmap.graph.graph import FloatArray, IntArray, Kind
-from tightmap.runtime.compiled import lean
+from tightmap.graph.one_form import one_form
+from tightmap.runtime.compiled import lean, shared
 from tightmap.runtime.pace import EVER, LOOK, end_of, late
 from tightmap.runtime.simd import get, pointer, put
 from tightmap.solvers.regions.cluster_kernels import (
@@ -59,7 +60,7 @@ def make_buffers(regions: Regions) -> Buffers:
     )
 
 
-@lean
+@shared()
 def fill(g, d, r, neg, skip, table):
     """table[x] = theta_r + messages that enter - messages that leave, without the edge ``skip``."""
     size = d.size[r]
@@ -121,7 +122,7 @@ def _agreeing(g, d, r, labels, chosen):
     return count
 
 
-@lean
+@shared()
 def marginal(g, d, e, neg, labels, restricted, buffers):
     """Min-marginal of the source of edge e on its target, without the message of e itself, into buffers.vector.
 
@@ -190,6 +191,7 @@ def effort(g, d, r):
     return entries
 
 
+@one_form
 @lean
 def minima(g, d, neg_array, low, error, begin, end, buffers, left):
     """Add up the minima of regions begin..end in low and error, for the certificate; returns where it is."""
@@ -261,6 +263,7 @@ def minima(g, d, neg_array, low, error, begin, end, buffers, left):
     return end
 
 
+@one_form
 @lean
 def reparametrised(g, d, neg, regions, start, out, buffer):
     """out[start[k]:] = reparametrised table of regions[k]; ``buffer`` is scratch for one table."""

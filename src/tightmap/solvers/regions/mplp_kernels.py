@@ -16,6 +16,7 @@ import numpy as np
 
 from tightmap.factors.kernels import minmarg
 from tightmap.graph.graph import IntArray
+from tightmap.graph.one_form import one_form
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.solvers.regions.cluster_kernels import triplet_product
@@ -48,6 +49,7 @@ def _give(d, e, neg, belief, belief_at, out, pulled, at, share):
         neg[a + y] = pulled[at + y] - new
 
 
+@one_form
 @lean
 def mplp_pass(g, d, neg, belief, belief_at, begin, end, buffers, pulled, starts, left):
     """Update regions begin..end that have parts; returns where it is: at the end, or where time was up."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from tightmap.factors.difference import difference_minmarg, difference_value
 from tightmap.graph.graph import Kind
+from tightmap.graph.one_form import one_form
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, end_of, late
 from tightmap.runtime.simd import get, pointer, put
@@ -137,6 +138,7 @@ def _send_tabled(v, r, e, ny, table, out):
             put(out, y, new if new < old else old)
 
 
+@one_form
 @lean
 def sweep(g, d, plan, neg_array, action, label_array, low, begin, end, buffers, left):
     """Positions begin..end of one pass; returns where it is: at the end, or where time was up.

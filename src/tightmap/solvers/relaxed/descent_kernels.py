@@ -22,6 +22,7 @@ import numpy as np
 from tightmap.factors.difference import difference_contract
 from tightmap.factors.kernels import contract, labellings
 from tightmap.factors.pairs import LINEAR, POTTS, QUADRATIC
+from tightmap.graph.one_form import one_form
 from tightmap.moves.simplex import simplex_threshold
 from tightmap.runtime.compiled import compiled, lean
 from tightmap.runtime.pace import LOOK, end_of, late
@@ -89,6 +90,7 @@ def _projected(o, c, x, grad, r, beta, work):
         r[o + s] = (v if v > 0.0 else 0.0) - x[o + s]
 
 
+@one_form
 @compiled
 def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rule, beta, sums):
     """Pass 1: take the step that is pending, then choose the direction of every variable.
@@ -146,6 +148,7 @@ def direct(first_block, last_block, g, x, grad, r, h, moved, touched, alpha, rul
         sums[b, 2] = square
 
 
+@one_form
 @lean
 def take_step(first_block, last_block, g, x, grad, r, h, moved, touched, alpha):
     """Take the pending step without choosing a new direction."""
