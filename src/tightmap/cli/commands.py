@@ -63,17 +63,17 @@ def _load(session: Session, path: str, evidence: str | None = None, values: str 
     """Read a model; what the reader has to remark is said on standard error."""
     import warnings
 
-    from tightmap.io import FormatWarning, read
+    from tightmap.io import FormatWarning, read, read_evidence
 
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", FormatWarning)
-        model = read(path) if values is None else read(path, values=values)
-    for warning in heard:
-        session.remark(f"tightmap: {warning.message}")
-    if evidence is not None:
-        from tightmap.io import read_evidence
-
-        model.clamp(read_evidence(evidence))
+        try:
+            model = read(path) if values is None else read(path, values=values)
+            if evidence is not None:
+                model.clamp(read_evidence(evidence))
+        finally:
+            for warning in heard:
+                session.remark(f"tightmap: {warning.message}")
     return model
 
 
