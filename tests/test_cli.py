@@ -98,6 +98,12 @@ def test_info_convert_methods(inside, folder, tmp_path):
     assert "bcd" in [row["name"] for row in json.loads(inside("methods", "--json", "-").stdout)]
 
 
+def test_brackets_are_shown_as_they_are(inside, monkeypatch):
+    monkeypatch.setattr("tightmap.registry.installed", lambda name: name != "cpsat")
+    assert 'not installed (pip install "tightmap[cpsat]")' in inside("methods").stdout
+    assert 'not installed: pip install "tightmap[cpsat]"' in inside("methods", "cpsat").stdout
+
+
 def test_compile_prepares_methods():
     done = tightmap("compile", "--method", "bcd", "--method", "qpbo", "--processes", "1")
     assert done.returncode == 0, done.stderr

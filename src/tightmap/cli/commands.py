@@ -233,6 +233,7 @@ def methods(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     view = Table(box=None, pad_edge=False)
     for column in ("method", "order", "needs", "bound", "what it does"):
@@ -240,7 +241,8 @@ def methods(
     for row in rows:
         order = "any" if row["max_order"] is None else f"<= {row['max_order']}"
         missing = "" if row["installed"] else f"not installed ({_how_to_install(row['name'])}): "
-        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"])
+        cells = row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"]
+        view.add_row(*map(Text, cells))  # as they are: "tightmap[cpsat]" is no markup
     # a pipe has no width: leave room for whole lines instead of folding them at 80
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else 160)
