@@ -350,7 +350,7 @@ SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "wide": (0.7, _wide),
     "orders": (2.0, _orders),
     "rules": (1.5, _rules),
-    "little": (0.4, _little),
+    "little": (0.8, _little),
     "high": (0.8, _high),
     "crowded": (1.5, _crowded),
     "wide pair": (0.3, _wide_pair),
