@@ -256,6 +256,7 @@ def test_formats(rows):
     assert latex.count("{") - latex.count("\\{") == latex.count("}") - latex.count("\\}")
     shown = render(rows, "terminal")
     assert "ring-inverse" in shown and "published" in shown
+    assert "[/b]" in render([fake("bcd", 1.0, None, "[red]", "[/b]")], "terminal")  # brackets in names are no markup
 
 
 # ---------------------------------------------------------------------- the page

@@ -98,6 +98,12 @@ def test_info_convert_methods(inside, folder, tmp_path):
     assert "bcd" in [row["name"] for row in json.loads(inside("methods", "--json", "-").stdout)]
 
 
+def test_brackets_are_shown_as_they_are(inside, monkeypatch):
+    monkeypatch.setattr("tightmap.registry.installed", lambda name: name != "cpsat")
+    assert 'not installed (pip install "tightmap[cpsat]")' in inside("methods").stdout
+    assert 'not installed: pip install "tightmap[cpsat]"' in inside("methods", "cpsat").stdout
+
+
 def test_compile_prepares_methods():
     done = tightmap("compile", "--method", "bcd", "--method", "qpbo", "--processes", "1")
     assert done.returncode == 0, done.stderr
@@ -126,6 +132,15 @@ def test_evidence(inside, folder, tmp_path):
     assert labels[0] == 1 and labels[7] == 2
 
 
+def test_remarks_on_evidence_are_sentences(inside, folder, tmp_path):
+    """Not a line of the library's source with its path."""
+    (tmp_path / "e.evid").write_text("2 0 1 0 0\n")  # two pairs, or two samples
+    run = inside("solve", folder / "grid.h5", "--method", "bcd", "--evidence", tmp_path / "e.evid")
+    first, second = run.stderr.splitlines()
+    assert first.startswith("tightmap: ") and "both layouts" in first and "FormatWarning" not in run.stderr
+    assert second.startswith("tightmap: ") and "given both 1 and 0" in second and run.returncode == 2
+
+
 def test_bad_input_is_one_sentence(inside, folder, tmp_path):
     whole = (folder / "grid.h5").read_bytes()
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
@@ -143,8 +158,9 @@ def test_bad_input_is_one_sentence(inside, folder, tmp_path):
     assert_one_sentence(inside("solve", folder / "grid.h5", "--option", "novalue"), "KEY=VALUE")
     twice = ("--method", "bcd", "--option", "restarts=1", "--option", "restarts=2")
     assert_one_sentence(inside("solve", folder / "grid.h5", *twice), "restarts is given twice")
-    assert_one_sentence(inside("solve", tmp_path / "absent.h5"), "absent.h5")
-    assert_one_sentence(inside("info", tmp_path), tmp_path.name)
+    for name in ("absent.h5", "absent", "absent.nosuch"):
+        assert_one_sentence(inside("solve", tmp_path / name), name, "no such file")
+    assert_one_sentence(inside("info", tmp_path), tmp_path.name, "this is a folder")
     run = inside("solve", folder / "grid.h5", "--time-limit", "soon")
     assert run.returncode == 2 and "Traceback" not in run.stderr
     before = sorted(p.name for p in tmp_path.iterdir())

@@ -13,7 +13,9 @@ import naive
 import tightmap as tm
 from problems import grid_model, random_model, tree_model
 from tightmap.energy.energies import lower_bound, message_offsets
-from tightmap.runtime import parallel
+from tightmap.moves.context import Context
+from tightmap.runtime import clock, parallel
+from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.base import Init
 from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.bundle import Bundle
@@ -367,3 +369,11 @@ def test_a_limit_holds_in_the_middle_of_a_large_tree():
 
     with pytest.raises(TimeUp):
         split.solve(u, 0.0)
+
+
+@pytest.mark.parametrize("what", ["auto", "lines", "forests"])
+def test_a_decomposition_ends_with_the_time(what):
+    """Lines were made to their end, whatever the limit was."""
+    graph = grid_model(np.random.default_rng(0), 9, 8, 3, "potts").graph()
+    with pytest.raises(TimeUp):
+        decompose(graph, what, Context(deadline=clock.now() - 1.0))

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 import tightmap as tm
 from naive import brute_force
 from problems import random_model
+from tightmap.moves.context import Context
+from tightmap.runtime import clock
+from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.exact import solver as exact
+from tightmap.solvers.exact.elimination import eliminate_low_degrees
 from tightmap.solvers.exact.functional import merge_functional
 from tightmap.solvers.exact.network import build_network
 
@@ -114,3 +118,45 @@ def test_a_chain_of_permutations_becomes_one_variable():
     result = tm.solve(model, "exact", elimination=0, degree=0, cores=False)
     assert result.status is tm.Status.OPTIMAL and "8 variables merged" in result.note
     assert result.energy == pytest.approx(min(model.energy(x.tolist()) for x in chains), rel=1e-9)
+
+
+class Counted(set):
+    """A set that counts how many of its members were looked at, all of them together."""
+
+    looks = 0
+
+    def __iter__(self):
+        Counted.looks += len(self)
+        return super().__iter__()
+
+
+def star(middle, leaves, table):
+    """All leaves are joined to one variable, the first or the last one."""
+    model = tm.Model([3] * (leaves + 1))
+    model.add_unaries(np.random.default_rng(0).random((leaves + 1, 3)))
+    edges = np.stack([np.full(leaves, middle), np.delete(np.arange(leaves + 1), middle)], axis=1)
+    model.add_factors(edges, table)
+    graph = model.graph()
+    net = build_network(graph, graph.hopeless if graph.hard > 0.0 else 3.0 * leaves)
+    net.touching = [Counted(mine) for mine in net.touching]
+    Counted.looks = 0
+    return net
+
+
+@pytest.mark.parametrize("middle", [0, 300])
+def test_the_middle_of_a_star_is_not_looked_at_for_every_leaf(middle):
+    """Both took time that grows with the square of the leaves, and no limit was kept meanwhile."""
+    net = star(middle, 300, np.random.default_rng(1).random((3, 3)))
+    eliminate_low_degrees(net, 2, 1 << 16)
+    assert len(net.gone) == 301 and Counted.looks < 30 * 300
+    net = star(middle, 300, np.where(np.eye(3) > 0, 0.0, np.inf))
+    assert merge_functional(net) == 300 and Counted.looks < 30 * 300
+
+
+def test_presolving_ends_with_the_time():
+    context = Context(deadline=clock.now() - 1.0)
+    net = star(0, 20, np.where(np.eye(3) > 0, 0.0, np.inf))
+    assert merge_functional(net, context) == 0
+    with pytest.raises(TimeUp):
+        eliminate_low_degrees(net, 2, 1 << 16, context)
+    assert not net.gone

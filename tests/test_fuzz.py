@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import runpy
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from fuzz.parent import fuzz
 from fuzz.recipe import Recipe, recipe_of
 from fuzz.reproducer import Failure
 from fuzz.shrink import shrink
+from fuzz.sizes import SIZES
 from fuzz.trials import KINDS, Broken, Trial, judge
 from fuzz.twins import TWINS
 from fuzz.worker import Plan, make_case, strictly
@@ -174,6 +176,35 @@ def test_models_are_of_every_kind():
     assert any(oracle.size > 1e280 for oracle in oracles)
     assert any(len(set(scope)) < len(scope) for oracle in oracles for scope, _ in oracle.terms)
     assert all(recipe.states <= 20_000 for recipe in recipes)
+
+
+def test_small_models_are_treated_as_large_ones():
+    """Images without a list of edges, with costs in few bits, and everything else that begins at some size."""
+    recipes = [random_recipe(np.random.default_rng([SEED, case])) for case in range(300)]
+    assert {size for recipe in recipes for size in recipe.sizes} == set(SIZES)
+    seen = set()
+    for recipe in recipes:
+        if recipe.grid and {"few bits", "no list"} & set(recipe.sizes):
+            model = recipe.build()
+            graph = model.graph()
+            if graph.lattice is not None:
+                seen.add((model.single, graph.unlisted))
+    assert seen == {(True, True), (True, False), (False, True)}
+    Recipe([2]).build()  # as it was
+    for group in SIZES.values():
+        assert all(getattr(import_module(module), name) > value for module, name, value in group)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_reproducers_treat_their_model_so_too(size):
+    recipe = Recipe([2] * 9, [("add_unaries", {"costs": [[0.0, 1.0]] * 9})], (3, 3), (size,))
+    try:
+        found = {"np": np, "tm": tm}
+        exec(recipe.source(), found)
+        assert all(getattr(import_module(module), name) == value for module, name, value in SIZES[size])
+        assert found["model"].single == (size == "few bits")
+    finally:
+        Recipe([2]).build()
 
 
 # ------------------------------------------------------------------------------------------------- failures

@@ -118,3 +118,10 @@ def test_numbers_as_only_python_writes_them(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(tm.ModelError):
         tm.read(tmp_path / name)
+
+
+def test_names_of_files_with_a_null_character():
+    model = tm.Model([2])
+    for act in (tm.read, tm.read_labels, lambda path: tm.write(model, path), lambda path: tm.write_labels([0], path)):
+        with pytest.raises(tm.ModelError, match="null byte"):
+            act("a\0b.uai")

@@ -19,6 +19,7 @@ from tightmap.graph import pixel_costs
 from tightmap.graph.graph import Graph
 from tightmap.graph.pixel_costs import in_parts, in_single
 from tightmap.graphcut.binary_cut import minimum_by_one_cut
+from tightmap.graphcut.pairwise import pair_model
 from tightmap.many.tasks import _add_model
 from tightmap.model import model as models
 from tightmap.moves.context import Context
@@ -173,3 +174,23 @@ def test_what_is_no_image_has_its_costs_in_double_precision(monkeypatch: pytest.
     model.add_factors([[0, 5]], np.ones((3, 3)))
     assert model.single and model.graph().lattice is None
     assert not model.single and model.graph().arrays.unary is model.given_unaries
+
+
+def test_sums_with_other_costs_are_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that are no whole numbers: cuts then count in float64, whatever the precision of the unaries is.
+
+    Before version 2 of NumPy single precision plus a number of double precision was single precision.
+    """
+    monkeypatch.setattr(cuts, "WORTH", 0)
+    found = []
+    for worth in (0, NEVER):
+        monkeypatch.setattr(models, "WORTH", worth)
+        rng = np.random.default_rng(7)
+        model = tm.Model.grid(12, 12, 3)
+        model.add_unaries(rng.integers(0, 40, (144, 3)) / 16.0)
+        model.add_potts(model.edges(), 1 / 3)
+        assert model.single == (worth == 0)
+        costs = pair_model(model.graph()).unary
+        assert costs.dtype == np.float64 and np.array_equal(costs, model.unaries)
+        found.append(tm.solve(model, "expansion"))
+    assert np.array_equal(found[0].labels, found[1].labels)

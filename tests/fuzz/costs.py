@@ -47,6 +47,7 @@ def restyled(recipe: Recipe, rng: np.random.Generator) -> Recipe:
     style = _style(rng)
     # moves and cuts are for weights that punish differences: half of the models have only such
     attractive = rng.random() < 0.5
+    full = recipe.grid is not None and rng.random() < 0.8  # an edge of weight zero is none, and then it is no image
     calls: list[Call] = []
     for name, given in recipe.calls:
         numbers = STYLES[_style(rng) if mixed else style]
@@ -60,6 +61,8 @@ def restyled(recipe: Recipe, rng: np.random.Generator) -> Recipe:
             changed["weights"] = _again(given["weights"], rng, numbers)
             if attractive:
                 changed["weights"] = np.abs(changed["weights"]).tolist()
+            if full:
+                changed["weights"] = np.where(np.equal(changed["weights"], 0.0), 1.0, changed["weights"]).tolist()
         calls.append((name, changed))
     return recipe.with_calls(calls)
 

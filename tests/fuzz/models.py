@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from tightmap.factors.pattern import bell
 
 from .costs import hardened, restyled
 from .recipe import Call, Recipe, recipe_of
+from .sizes import SIZES
 
 STATES = 20_000  # labellings of a model at most
 PATTERNS = 5  # variables of a factor of label patterns: the oracle looks at k^k labellings to put them in order
@@ -27,7 +30,10 @@ def random_recipe(rng: Rng) -> Recipe:
     recipe = restyled(recipe, rng)
     if rng.random() < 0.3:
         recipe = hardened(recipe, rng, float(rng.choice([0.02, 0.1, 0.3, 0.6])))
-    return _with_extras(recipe, rng)
+    recipe = _with_extras(recipe, rng)
+    if rng.random() < (0.8 if recipe.grid else 0.4):
+        recipe = replace(recipe, sizes=tuple(size for size in SIZES if rng.random() < (0.7 if recipe.grid else 0.5)))
+    return recipe
 
 
 # ------------------------------------------------------------------------------------------------- label counts
@@ -211,6 +217,22 @@ def _grid(rng: Rng) -> Recipe:
     return Recipe(cards, _unaries(rng, cards) + _pairs(rng, cards, edges), grid)
 
 
+def _image(rng: Rng) -> Recipe:
+    """What images are made of: all edges to four or eight neighbours, one after the other, of one kind."""
+    height, width = ((3, 3), (3, 4), (4, 3))[int(rng.integers(3))]
+    n = height * width
+    cards = [int(rng.integers(2, 4)) if n == 9 else 2] * n
+    edges = _grid_edges(height, width, bool(rng.random() < 0.5))
+    name = str(rng.choice(["add_potts", "add_truncated_linear", "add_truncated_quadratic"]))
+    weight = float(abs(rng.normal()))
+    weights = weight if rng.random() < 0.3 else np.abs(rng.normal(size=len(edges))).tolist()
+    given: dict[str, Any] = {"edges": edges, "weights": weights}
+    if name != "add_potts":
+        given["limit"] = float(rng.choice([1.0, 2.0, 4.0]))
+    unaries: Call = ("add_unaries", {"costs": rng.normal(size=(n, cards[0])).tolist()})
+    return Recipe(cards, [unaries, (name, given)], (height, width))
+
+
 def _wide(rng: Rng) -> Recipe:
     """One variable with more labels than a byte can count, and a few ordinary ones."""
     wide = int(rng.integers(250, 420))
@@ -324,10 +346,11 @@ SHAPES: dict[str, tuple[float, Callable[[Rng], Recipe]]] = {
     "tree": (1.0, _tree),
     "graph": (3.0, _graph),
     "grid": (3.0, _grid),
+    "image": (5.0, _image),
     "wide": (0.7, _wide),
     "orders": (2.0, _orders),
     "rules": (1.5, _rules),
-    "little": (0.4, _little),
+    "little": (0.8, _little),
     "high": (0.8, _high),
     "crowded": (1.5, _crowded),
     "wide pair": (0.3, _wide_pair),

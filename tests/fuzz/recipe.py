@@ -6,7 +6,7 @@ What is plain can be sent to another process, changed in place of the model, and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from tightmap.factors.pn_potts import PnPottsBlock
 from tightmap.factors.potts import PottsBlock
 from tightmap.factors.second_difference import SecondDifferenceBlock
 from tightmap.factors.sparse import SparseBlock
+
+from .sizes import lines as lines_of_sizes
+from .sizes import treat_as
 
 Call = tuple[str, dict[str, Any]]  # a method of Model, and its arguments by name
 
@@ -39,11 +42,15 @@ ROWS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """Label counts and calls; ``grid`` is (height, width) where the model is made by Model.grid."""
+    """Label counts and calls; ``grid`` is (height, width) where the model is made by Model.grid.
+
+    ``sizes`` : in which ways it is treated as a large model (sizes.py), from its building to that of the next one
+    """
 
     cards: list[int]
     calls: list[Call] = field(default_factory=list)
     grid: tuple[int, int] | None = None
+    sizes: tuple[str, ...] = ()
 
     @property
     def states(self) -> int:
@@ -51,6 +58,7 @@ class Recipe:
         return math.prod(self.cards)
 
     def build(self) -> tm.Model:
+        treat_as(self.sizes)
         model = tm.Model(self.cards) if self.grid is None else tm.Model.grid(*self.grid, self.cards[0])
         self.add_to(model)
         return model
@@ -58,7 +66,13 @@ class Recipe:
     def add_to(self, model: tm.Model) -> None:
         """Make the calls on a model that is there already."""
         for name, arguments in self.calls:
+            if self._as_array(name, arguments):
+                arguments = arguments | {"costs": np.array(arguments["costs"])}
             getattr(model, name)(**arguments)
+
+    def _as_array(self, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether these are the costs of an image, which come as an array."""
+        return name == "add_unaries" and "nodes" not in arguments and self.grid is not None
 
     def source(self, variable: str = "model") -> str:
         """The lines of Python that build it."""
@@ -66,18 +80,21 @@ class Recipe:
             first = f"{variable} = tm.Model({self.cards})"
         else:
             first = f"{variable} = tm.Model.grid({self.grid[0]}, {self.grid[1]}, {self.cards[0]})"
-        return "\n".join([first, *self.lines(variable)])
+        return "\n".join([*lines_of_sizes(self.sizes), first, *self.lines(variable)])
 
     def lines(self, variable: str = "model") -> list[str]:
         """The calls alone."""
         out = []
         for name, arguments in self.calls:
-            given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            shown = {key: repr(value) for key, value in arguments.items()}
+            if self._as_array(name, arguments):
+                shown["costs"] = f"np.array({shown['costs']})"
+            given = ", ".join(f"{key}={value}" for key, value in shown.items())
             out.append(f"{variable}.{name}({given})")
         return out
 
     def with_calls(self, calls: list[Call]) -> Recipe:
-        return Recipe(self.cards, calls, self.grid)
+        return replace(self, calls=calls)
 
 
 def recipe_of(model: tm.Model) -> Recipe:

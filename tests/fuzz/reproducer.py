@@ -22,6 +22,7 @@ from .trials import (
     own_unaries,
     start_labels,
     start_vectors,
+    suited,
     twin_of,
 )
 from .twins import TWINS, dense
@@ -48,7 +49,14 @@ class Failure:
         line = CHECKS.get(check, "")
         again = f"python -m tests.fuzz --seed {self.seed} --case {self.case} --methods {trial.method}"
         head = f'"""{check}: {trial}\n\n{self.broken.message}\nFound by {again}, trial {self.index}.\n"""\n'
-        parts = [head, _imports(line), self.recipe.source(), _solve(trial, self.recipe), _optimum(line), _facts(self)]
+        parts = [
+            head,
+            _imports(line),
+            suited(trial, self.recipe).source(),
+            _solve(trial, self.recipe),
+            _optimum(line),
+            _facts(self),
+        ]
         if line:
             parts += ["print(result)", f"assert {line}"]
         return "\n".join(part for part in parts if part) + "\n"
@@ -56,7 +64,8 @@ class Failure:
 
 def _imports(line: str) -> str:
     names = ", ".join(status.name for status in tm.Status)
-    lines = ["from itertools import pairwise, product", "from math import inf", "", "import tightmap as tm", ""]
+    lines = ["from itertools import pairwise, product", "from math import inf", "", "import numpy as np", ""]
+    lines += ["import tightmap as tm", ""]
     if any(status.name in line for status in tm.Status):
         lines.append(f"{names} = tm.Status")
     if "close(" in line:

@@ -50,8 +50,10 @@ def smaller_recipes(recipe: Recipe) -> Iterator[Recipe]:
     calls = recipe.calls
     for c in range(len(calls)):
         yield recipe.with_calls(calls[:c] + calls[c + 1 :])
+    for size in recipe.sizes:
+        yield replace(recipe, sizes=tuple(other for other in recipe.sizes if other != size))
     if recipe.grid is not None:
-        yield Recipe(recipe.cards, calls)
+        yield replace(recipe, grid=None)
     else:
         for i in range(len(recipe.cards)):
             yield without_variable(recipe, i)
@@ -133,7 +135,7 @@ def without_variable(recipe: Recipe, i: int) -> Recipe:
             calls.append((name, {"evidence": evidence}))
         else:
             calls.append(call)
-    return Recipe(recipe.cards[:i] + recipe.cards[i + 1 :], calls)
+    return replace(recipe, cards=recipe.cards[:i] + recipe.cards[i + 1 :], calls=calls)
 
 
 def without_label(recipe: Recipe, i: int, s: int) -> Recipe:
@@ -162,7 +164,7 @@ def without_label(recipe: Recipe, i: int, s: int) -> Recipe:
         elif name == "add_second_difference":
             given["values"] = [v[:s] + v[s + 1 :] if j == i else v for j, v in enumerate(given["values"])]
         calls.append((name, given))
-    return Recipe(cards, calls)
+    return replace(recipe, cards=cards, calls=calls)
 
 
 def _cut_tables(name: str, given: dict[str, Any], i: int, s: int) -> Iterator[Call]:

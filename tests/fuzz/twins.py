@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def shuffled(recipe: Recipe, rng: Rng) -> Twin:
         if name == "add_second_difference":
             given["values"] = rows(given["values"])
         calls.append((name, given))
-    return Twin(Recipe(rows(recipe.cards), calls))
+    return Twin(replace(recipe, cards=rows(recipe.cards), calls=calls, grid=None))
 
 
 def _from_tables(cards: list[int], terms: list) -> list[Call]:
@@ -111,14 +111,14 @@ def _from_tables(cards: list[int], terms: list) -> list[Call]:
 
 def dense(recipe: Recipe, rng: Rng) -> Twin:
     """Every factor as a table of its own."""
-    return Twin(Recipe(recipe.cards, _from_tables(recipe.cards, tables(recipe)), recipe.grid))
+    return Twin(recipe.with_calls(_from_tables(recipe.cards, tables(recipe))))
 
 
 def relabelled(recipe: Recipe, rng: Rng) -> Twin:
     """The labels of every variable in another order."""
     order = [rng.permutation(c) for c in recipe.cards]
     terms = [(scope, table[np.ix_(*(order[i] for i in scope))] if scope else table) for scope, table in tables(recipe)]
-    return Twin(Recipe(recipe.cards, _from_tables(recipe.cards, terms), recipe.grid))
+    return Twin(recipe.with_calls(_from_tables(recipe.cards, terms)))
 
 
 def halved(recipe: Recipe, rng: Rng) -> Twin:
@@ -140,6 +140,11 @@ def clamped(recipe: Recipe, rng: Rng) -> Twin:
     return Twin(recipe.with_calls([*recipe.calls, ("clamp", {"evidence": evidence})]), subset=True)
 
 
+def few_bits(recipe: Recipe, rng: Rng) -> Twin:
+    """Costs and duals in few bits where that is exact, or no longer: not a bit of any result may differ."""
+    return Twin(replace(recipe, sizes=tuple({*recipe.sizes} ^ {"few bits"})), same=True)
+
+
 TWINS: dict[str, Callable[[Recipe, Rng], Twin]] = {
     "scaled": scaled,
     "shifted": shifted,
@@ -148,4 +153,5 @@ TWINS: dict[str, Callable[[Recipe, Rng], Twin]] = {
     "relabelled": relabelled,
     "halved": halved,
     "clamped": clamped,
+    "few bits": few_bits,
 }

@@ -55,6 +55,10 @@ LONG_STEPS = (
     "multicut",
     "auto",
 )  # a fixed amount of work, however small the model is
+# these prepare in their first steps, and search after that
+FEW_STEPS = {"exact": 12, "auto": 4}
+# some models as if they were large (fuzz/sizes.py): those whose number has this remainder
+LARGE = {"no list": (3, 0), "few bits": (4, 0), "one start": (4, 0), "turns": (2, 0), "slow tree": (3, 1)}
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "bcd": [
@@ -127,19 +131,16 @@ def work(method: str, count: int, first: int) -> None:
 def attempt(method: str, build: Any, index: int) -> dict[str, Any]:
     """Default options in one thread; then others in two threads, every second time from where the first run ended."""
     import tightmap as tm
-    from tightmap.canonical import build as canonical
-    from tightmap.model import model as models
-    from tightmap.solvers.cuts import expansion as cuts
+    from fuzz.sizes import treat_as
 
-    canonical.IMPLICIT = 0 if index % 3 == 0 else 1 << 18  # some images without a list of their edges
-    models.WORTH = cuts.WORTH = 0 if index % 4 == 0 else 1 << 22  # some with costs and duals in few bits
-    cuts.RESTART_SIZE = 0 if index % 4 == 0 else 200_000
+    treat_as([size for size, (every, place) in LARGE.items() if index % every == place])
     variants = VARIANTS.get(method, [{}])
     runs: list[str] = []
     refused = 0
     try:
         model = build()
         few = 2 if method in LONG_STEPS or model.num_labels > 20_000 else 20
+        few = FEW_STEPS.get(method, few)
         first: Any = None
         for threads in (1, 2):
             options = {} if threads == 1 else variants[index % len(variants)]

@@ -57,9 +57,9 @@ def terminal(groups: list[Group], width: int | None = None) -> str:
         widths = [2 + max(len(line[k].text) for line in lines) for k in range(len(table.header))]
         room = console.width - sum(widths[: table.fixed]) - 2
         for part in split(table, max(1, min(COLUMNS, room // max(widths[table.fixed :], default=1)))):
-            drawn = RichTable(title=part.title, box=SIMPLE, title_justify="left", pad_edge=False)
+            drawn = RichTable(title=Text(part.title), box=SIMPLE, title_justify="left", pad_edge=False)
             for k, name in enumerate(part.header):
-                drawn.add_column(name, justify="left" if k < part.fixed else "right", no_wrap=True)
+                drawn.add_column(Text(name), justify="left" if k < part.fixed else "right", no_wrap=True)
             for k, row in enumerate(part.rows):
                 if k in part.rules and k:
                     drawn.add_section()

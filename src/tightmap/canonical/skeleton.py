@@ -6,7 +6,9 @@ computed again.  New weights are put in where every factor of the model is one f
 weight: structured factors on distinct free variables, no two on the same scope.  Where that does not hold (fixed
 variables, factors that became unaries, costs in another unit, a weight of zero) the form is built anew.
 
-Whatever way is taken, the result is the one of ``build_graph``, bit by bit.
+Whatever way is taken, the result is the one of ``canonical_form``, bit by bit.  A large image has a list of its edges
+here, which a fresh call would do without (image.py): methods may then use moves that need it, and sums over such a list
+are in another order, so that the last bits of a bound may differ.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _run(
         return
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # names of models may have brackets
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("left:"),

@@ -63,17 +63,17 @@ def _load(session: Session, path: str, evidence: str | None = None, values: str 
     """Read a model; what the reader has to remark is said on standard error."""
     import warnings
 
-    from tightmap.io import FormatWarning, read
+    from tightmap.io import FormatWarning, read, read_evidence
 
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", FormatWarning)
-        model = read(path) if values is None else read(path, values=values)
-    for warning in heard:
-        session.remark(f"tightmap: {warning.message}")
-    if evidence is not None:
-        from tightmap.io import read_evidence
-
-        model.clamp(read_evidence(evidence))
+        try:
+            model = read(path) if values is None else read(path, values=values)
+            if evidence is not None:
+                model.clamp(read_evidence(evidence))
+        finally:
+            for warning in heard:
+                session.remark(f"tightmap: {warning.message}")
     return model
 
 
@@ -233,6 +233,7 @@ def methods(
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     view = Table(box=None, pad_edge=False)
     for column in ("method", "order", "needs", "bound", "what it does"):
@@ -240,7 +241,8 @@ def methods(
     for row in rows:
         order = "any" if row["max_order"] is None else f"<= {row['max_order']}"
         missing = "" if row["installed"] else f"not installed ({_how_to_install(row['name'])}): "
-        view.add_row(row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"])
+        cells = row["name"], order, row["needs"], "yes" if row["gives_bound"] else "no", missing + row["summary"]
+        view.add_row(*map(Text, cells))  # as they are: "tightmap[cpsat]" is no markup
     # a pipe has no width: leave room for whole lines instead of folding them at 80
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if terminal else 160)

@@ -195,7 +195,7 @@ def _magic(local: float) -> npt.NDArray[np.float64]:
 
 def _on_grid(costs: npt.NDArray[Any], magic: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Costs rounded to exact numbers (a new array)."""
-    rounded = costs + magic[0]
+    rounded = np.add(costs, magic[0], dtype=np.float64)  # also of costs in single precision, in any version of NumPy
     rounded -= magic[0]
     return rounded
 

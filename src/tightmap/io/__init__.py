@@ -76,6 +76,8 @@ def read(
         ``unmatched=False`` for .dd; docs/formats.md lists them.
     """
     source = Source(as_path(path))
+    if source.suffix not in FORMATS:  # of what is not there, or a folder, the suffix is not what is wrong
+        _guarded(source, lambda: source.file_size)
     reader = _format(source.suffix, path)[0]
     _check_options(reader, options, source.suffix)
     model = _guarded(source, lambda: reader(source, **options))

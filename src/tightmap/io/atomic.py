@@ -89,6 +89,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     The suffixes .gz, .bz2 and .xz compress.  What is not a regular file (a pipe, /dev/stdout) is written directly.
     """
+    if "\0" in os.fsdecode(path):
+        raise ModelError(f"{os.fsdecode(path)!a}: cannot be written (embedded null byte)")
     try:
         direct = _is_direct(path) and not os.path.isdir(path)
         target, place = (Path(path), Path(path)) if direct else _place(path)

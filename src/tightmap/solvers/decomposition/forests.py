@@ -88,7 +88,10 @@ def lines(graph: Graph) -> list[npt.NDArray[np.bool_]] | None:
 
 
 def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[Subproblems, str]:
-    """Subproblems, and in words what they are; "auto" takes chains, then lines, where the model has them."""
+    """Subproblems, and in words what they are; "auto" takes chains, then lines, where the model has them.
+
+    TimeUp when the time limit of the context passes before they are ready.
+    """
     left = np.ones(graph.m, dtype=np.bool_)
     parts: list[Part] = []
     words = []
@@ -96,13 +99,17 @@ def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[
         parts, left = chain_parts(graph)
         if parts:
             words.append(f"{sum(len(p.place_start) - 1 for p in parts)} second-order chains")
+    check_time(context)
     nobody = np.zeros(graph.n, dtype=np.bool_)
     directions = lines(graph) if what in ("auto", "lines") and not parts else None
     if directions is not None and (what == "lines" or graph.m >= 8 * len(directions)):
         chosen, word = directions, "lines"
     else:
         chosen, word = forests(graph, left, context), "trees"
-    made = [trees(graph, factors, nobody) for factors in chosen]
+    made = []
+    for factors in chosen:  # of millions, which take their time
+        check_time(context)
+        made.append(trees(graph, factors, nobody))
     if made:
         words.append(f"{sum(len(p.place_start) - 1 for p in made)} {word}")
     parts = [*parts, *made]
@@ -110,4 +117,7 @@ def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[
     alone[graph.arrays.scope] = False
     if alone.any():
         parts.append(trees(graph, np.zeros(graph.m, dtype=np.bool_), alone))
-    return assemble(graph, parts, smallest_entries(graph)), " and ".join(words)
+    check_time(context)
+    least = smallest_entries(graph)
+    check_time(context)
+    return assemble(graph, parts, least), " and ".join(words)

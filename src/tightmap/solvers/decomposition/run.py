@@ -18,7 +18,7 @@ from tightmap.errors import OptionError
 from tightmap.factors.effort import check_effort
 from tightmap.graph.graph import FloatArray, Graph
 from tightmap.moves.context import Context, Labels
-from tightmap.runtime.pace import TimeUp, time_left
+from tightmap.runtime.pace import TimeUp, check_time, time_left
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.decomposition.ascent import Ascent
 from tightmap.solvers.decomposition.forests import DECOMPOSITIONS, decompose
@@ -112,6 +112,7 @@ def begin(
     """Decompose, and find shares to start from: an earlier run's messages, or sweeps of block-coordinate ascent."""
     sub, words = decompose(graph, decomposition, context)
     split = Split(graph, sub)
+    check_time(context)
     messages = given_messages(init, graph)
     shares = split.equal_shares() if messages is None else split.from_messages(messages)
     run = Run(graph, context, split, Proposals(graph, split, context), words, shares)

@@ -337,19 +337,27 @@ def settle(table, least, top):
     return some
 
 
-def eliminate_low_degrees(net: Network, degree: int, largest: int) -> None:
-    """Eliminate variables with at most ``degree`` neighbours while the tables have at most ``largest`` entries."""
+def eliminate_low_degrees(net: Network, degree: int, largest: int, context: Context | None = None) -> None:
+    """Eliminate variables with at most ``degree`` neighbours while the tables have at most ``largest`` entries.
+
+    TimeUp after the time limit; what is gone then is gone.
+    """
     heap = [i for i in range(len(net.cards)) if i not in net.gone]
     waiting = set(heap)
+    # d neighbours have at most 2^d - 1 functions with a variable: the middle of a star, which is asked after each of
+    # its leaves, has too many for its neighbours to be counted every time
+    most = (1 << min(degree, 62)) - 1
     while heap:
         i = heapq.heappop(heap)
         waiting.discard(i)
+        if len(net.touching[i]) > most:
+            continue
         around = net.neighbours(i)
         if i in net.gone or len(around) > degree or any(len(s) > degree + 1 for s in net.touching[i]):
             continue
         if net.cards[i] * math.prod(net.cards[j] for j in around) > largest:
             continue
-        eliminate(net, i)
+        eliminate(net, i, context)
         for j in sorted(around - waiting):
             heapq.heappush(heap, j)
         waiting |= around

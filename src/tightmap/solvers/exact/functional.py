@@ -15,26 +15,28 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.moves.context import Context
 from tightmap.solvers.exact.network import Choice, Network, Table
 
 GROWTH = 1.0  # the tables of a variable that is merged may become so many times as large in all
 
 
-def merge_functional(net: Network) -> int:
-    """Merge all variables that follow from another one; returns how many."""
+def merge_functional(net: Network, context: Context | None = None) -> int:
+    """Merge all variables that follow from another one, or as many as the time limit allows; returns how many."""
     waiting = _candidates(net)
+    changed: set[int] = set()  # variables that others were merged into: their functions are looked at again
     merged = 0
-    while waiting:
+    while waiting and (context is None or context.remaining() > 0.0):
         scope = waiting.pop()
-        if scope not in net.functions:
-            continue
-        found = _partner(net, scope)
-        if found is None:
-            continue
-        stays, goes, partner = found
-        _merge(net, stays, goes, partner)
-        merged += 1
-        waiting |= {s for s in net.touching[stays] if len(s) == 2}
+        found = _partner(net, scope) if scope in net.functions else None
+        if found is not None:
+            stays, goes, partner = found
+            _merge(net, stays, goes, partner)
+            merged += 1
+            changed.add(stays)
+        if not waiting:  # all together: the middle of a star changes with each of its leaves
+            waiting = {s for i in changed for s in net.touching[i] if len(s) == 2}
+            changed.clear()
     return merged
 
 
@@ -55,7 +57,8 @@ def _partner(net: Network, scope: tuple[int, ...]) -> tuple[int, int, npt.NDArra
     i, j = scope
     matters = net.functions[scope] + net.unary[i][:, None] + net.unary[j] < net.upper - net.constant
     ways = [(i, j, matters), (j, i, matters.T)]
-    if net.cards[j] < net.cards[i]:
+    # the one with fewer labels stays, or else the one with more functions: fewer have to be moved
+    if (net.cards[j], -len(net.touching[j])) < (net.cards[i], -len(net.touching[i])):
         ways.reverse()
     for stays, goes, mine in ways:
         if (mine.sum(axis=1) <= 1).all() and _affordable(net, stays, goes):

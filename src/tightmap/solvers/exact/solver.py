@@ -200,12 +200,12 @@ class Exact(Solver):
         if state.network is None:
             upper = min(state.best_energy, graph.hopeless)
             state.network = build_network(graph, upper, state.context, state.kept)
-            state.merged = merge_functional(state.network)
+            state.merged = merge_functional(state.network, state.context)
             state.planned = False
         elif not state.planned:
             state.planned = True
             state.before = state.network.copy()
-            eliminate_low_degrees(state.network, self.degree, 1 << 16)
+            eliminate_low_degrees(state.network, self.degree, 1 << 16, state.context)
             state.plan = self._plan_elimination(state.graph.n, state.network)
             if state.plan is None:  # no step of its own: who searches many small cores counts the steps
                 self._split(state, state.network)
