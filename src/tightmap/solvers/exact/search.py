@@ -23,9 +23,9 @@ from tightmap.solvers.exact.consistency import propagate
 from tightmap.solvers.exact.trailed_costs import (
     ARC,
     ARCS,
+    BACK,
     BEST,
     GOOD,
-    NEAR,
     OFF,
     PAIR,
     ROW,
@@ -33,6 +33,7 @@ from tightmap.solvers.exact.trailed_costs import (
     TRIAL,
     Ints,
     drop,
+    mark,
     put,
     raised,
     undo,
@@ -121,6 +122,38 @@ def cost_of(net, labels):
 
 
 @lean
+def blame(net, s, culprit):
+    """One more conflict of an arc, or of a wide function; whole numbers, so that sums of them are exact."""
+    arcs = len(net.arc)
+    if culprit < arcs:
+        i, j = net.arc[net.arc[culprit, BACK], TO], net.arc[culprit, TO]
+        s.weight[net.arc[culprit, PAIR]] += 1.0
+        if s.degree[1, j] == 0.0:
+            s.degree[0, i] += 1.0
+        if s.degree[1, i] == 0.0:
+            s.degree[0, j] += 1.0
+    else:
+        f = culprit - arcs
+        s.weight[arcs // 2 + f] += 1.0
+        for q in range(net.wide[f, 0], net.wide[f + 1, 0]):
+            s.degree[0, net.slot[q, 0]] += 1.0
+
+
+@lean
+def count_degrees(net, s):
+    """Functions to variables that have been decided since, or are open again, leave or join the degrees."""
+    sizes = 1 + len(net.unary)
+    for j in range(len(net.node) - 1):
+        decided = 1.0 if s.value[sizes + j] == 1 else 0.0
+        if decided != s.degree[1, j]:
+            s.degree[1, j] = decided
+            s.counters[0].work += net.node[j + 1, ARCS] - net.node[j, ARCS]
+            for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
+                w = s.weight[net.arc[arc, PAIR]]
+                s.degree[0, net.arc[arc, TO]] += w if decided == 0.0 else -w
+
+
+@lean
 def choose(net, s):
     """The decision to try next, or -1 when every variable has one label."""
     n = len(net.node) - 1
@@ -131,18 +164,12 @@ def choose(net, s):
         pick = -1
         least = np.inf
         most = np.int64(0)
-        pairs = len(net.arc) // 2
+        count_degrees(net, s)
         for i in range(n):
             size = value[sizes + i]
             if size == 1:
                 continue
-            w = 1e-3
-            for arc in range(net.node[i, ARCS], net.node[i + 1, ARCS]):
-                if value[sizes + net.arc[arc, TO]] > 1:
-                    w += s.weight[net.arc[arc, PAIR]]
-            for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
-                w += s.weight[pairs + net.near[q, 0]]
-            score = size / w
+            score = size / (1e-3 + s.degree[0, i])
             if score > least * (1.0 + 1e-9):
                 continue
             o = net.node[i, OFF]
@@ -153,7 +180,7 @@ def choose(net, s):
                 least = score
                 most = high
                 pick = i
-        s.counters[0].work += 2 * n + len(net.arc) // 2
+        s.counters[0].work += 2 * n
     if pick < 0:
         return np.int64(-1)
     o = net.node[pick, OFF]
@@ -204,7 +231,7 @@ def decide(net, s, t, what):
         s.domain[0, o] = at - o
         s.domain[1, at] = 0
         put(s, k, 1)
-        s.flag[ARC, i] = 1
+        mark(s, ARC, i)
         raised(s, i)
     return s.value[k] > 0
 
@@ -301,7 +328,7 @@ def burst(net, s, t, work):
                     s.pick[BEST, i] = s.pick[TRIAL, i]
         else:
             if c.culprit >= 0:
-                s.weight[c.culprit] += 1.0
+                blame(net, s, c.culprit)
             if depth > 0:
                 c.last_conflict = t.owner[t.frame[depth - 1, 0] >> 2]
         # go back to the deepest frame whose other branch may hold something
