@@ -46,9 +46,10 @@ from tightmap.solvers.exact.trailed_costs import (
     raised,
     unmark,
 )
-from tightmap.solvers.exact.wide_functions import gather
+from tightmap.solvers.exact.wide_functions import gather, has_free_tuple
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+WIDE_ROUNDS = 3  # existential supports in wide functions: pulling cost from one may take it from the next
 LONG = 10_000_000  # no further round after so much work: time limits have to be kept
 
 
@@ -182,8 +183,11 @@ def full_supports(net, s, v, onward):
 
 
 @lean
-def has_existential_support(net, s, i):
-    """Whether a label of i is free of cost together with a label of every neighbour; it is noted."""
+def has_existential_support(net, s, i, wide):
+    """Whether a label of i is free of cost together with a label of every neighbour; it is noted.
+
+    ``wide``: together with a tuple of every function of three or more variables, too.
+    """
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
     sizes = 1 + len(net.unary)
     oi = net.node[i, OFF]
@@ -219,6 +223,8 @@ def has_existential_support(net, s, i):
             if not free:
                 break
         s.counters[0].work += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
+            free = free and (not wide or has_free_tuple(net, s, net.near[q, 0], net.near[q, 1], x))
         if free:
             s.pick[GOOD, i] = x
             return True
@@ -283,6 +289,10 @@ def ask_neighbours(net, s):
                 if net.arc[arc, TO] < j:
                     break
                 mark(s, EXIST, net.arc[arc, TO])
+            for q in range(net.node[j, NEAR], net.node[j + 1, NEAR]):
+                f = net.near[q, 0]
+                for k in range(net.wide[f, 0], net.wide[f + 1, 0]):
+                    mark(s, EXIST, net.slot[k, 0])
 
 
 @lean
@@ -314,7 +324,8 @@ def propagate(net, s):
     known = s.value[0]
     sizes = 1 + len(net.unary)
     begin = s.counters[0].work
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
+        wide = turn < WIDE_ROUNDS
         for phase in range(4):
             if phase == 1:
                 ask_neighbours(net, s)
@@ -335,13 +346,15 @@ def propagate(net, s):
                     if wanted and s.value[sizes + i] > 1 and net.node[i + 1, NEAR] == net.node[i, NEAR]:
                         drop_dominated(net, s, i)
                 elif wanted:
+                    some = phase != 1
                     if phase == 0:
                         supports_of_neighbours(net, s, i)
-                    elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i)):
+                    elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i, wide)):
                         full_supports(net, s, i, phase == 2)
-                    if phase != 1:
+                        some = some or wide
+                    if some:
                         for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
-                            gather(net, s, net.near[q, 0], phase == 2)
+                            gather(net, s, net.near[q, 0], phase > 0, net.near[q, 1] if phase == 1 else -1)
                 i += step
         s.counters[0].work += n
         waiting = s.value[0] > known
