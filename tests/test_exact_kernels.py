@@ -84,8 +84,8 @@ def test_a_free_tuple_is_found_where_there_is_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_degrees_are_the_weights_of_functions_to_open_variables(seed: int) -> None:
-    """After a part of a search, whose conflicts change the weights."""
+def test_degrees_count_functions_to_open_variables(seed: int) -> None:
+    """After a part of a search, which decides variables and opens them again."""
     part = component_of(triples(seed, 12, 3, 30))
     part._open_root()
     part._search(3_000_000)
@@ -94,10 +94,9 @@ def test_degrees_are_the_weights_of_functions_to_open_variables(seed: int) -> No
     sizes = s.value[1 + len(net.unary) :]
     for i in range(len(part.variables)):
         arcs = net.arc[net.node[i, ec.ARCS] : net.node[i + 1, ec.ARCS]]
-        expected = sum(s.weight[arc[ec.PAIR]] for arc in arcs if sizes[arc[ec.TO]] != 1)
-        near = net.near[net.node[i, ec.NEAR] : net.node[i + 1, ec.NEAR], 0]
-        assert s.degree[0, i] == expected + sum(s.weight[len(net.arc) // 2 + f] for f in near)
-    assert s.weight.max() > 1.0
+        wide = net.node[i + 1, ec.NEAR] - net.node[i, ec.NEAR]
+        assert s.degree[0, i] == wide + sum(sizes[arc[ec.TO]] != 1 for arc in arcs)
+    assert part.nodes > 1
 
 
 def test_sites_come_before_the_shops_that_choose_among_them() -> None:

@@ -44,7 +44,7 @@ def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
         tables += [table, table.T]
     arcs = [(*a,) for own in leaving for a in sorted(own)]
     number = {(e, side): k for k, (_, _, _, e, side) in enumerate(arcs)}
-    arc = np.array([(j, r, h, number[e, 1 - side], e) for j, r, h, e, side in arcs], dtype=np.int64).reshape(-1, 5)
+    arc = np.array([(j, r, h, number[e, 1 - side]) for j, r, h, e, side in arcs], dtype=np.int64).reshape(-1, 4)
     near: list[list[tuple[int, int]]] = [[] for _ in variables]
     wide: list[tuple[int, int]] = []
     slots: list[tuple[int, int, int]] = []
@@ -94,7 +94,7 @@ class Component:
         inner = np.concatenate([np.arange(c) for c in cards]).astype(np.int32)
         pick = np.full((3, n), -1, dtype=np.int64)
         pick[ec.GOOD] = 0
-        degree = np.zeros((2, n))
+        degree = np.zeros((2, n), dtype=np.int64)
         degree[0] = np.diff(self.net.node[:, ec.ARCS]) + np.diff(self.net.node[:, ec.NEAR])
 
         def ints(*shape: int) -> Ints:
@@ -103,7 +103,7 @@ class Component:
         self.state = SearchState(
             value, ints(size), ints(16 * size, 2), np.zeros(1, ec.COUNTERS).view(np.recarray), np.stack((inner, inner)),
             np.zeros((6, n // 64 + 1), dtype=np.uint64), np.zeros(size, dtype=np.int32), pick,
-            np.ones(len(self.net.arc) // 2 + len(self.net.wide)), degree, ints(3, max(n, int(cards.max()))),
+            degree, ints(3, max(n, int(cards.max()))),
         )  # fmt: skip
         room = 4 * total + 1024
         owner = np.repeat(np.arange(n), cards).astype(np.int32)
@@ -245,7 +245,7 @@ class Component:
         self.state.counters[0].decisions = self.state.counters[0].open_nodes = 1
 
     def _back_to_root(self) -> None:
-        """Give up all open nodes; weights of functions and the best labelling stay."""
+        """Give up all open nodes; the best labelling stays."""
         count = self.state.counters[0]
         undo(self.state, 0)
         count.paused = count.depth = 0

@@ -99,7 +99,6 @@ def supports_of_neighbours(net, s, j):
                 mark(s, LOOSE, i)
         s.counters[0].work += work
         if moved:
-            s.counters[0].culprit = back
             raised(s, i)
 
 
@@ -177,7 +176,6 @@ def full_supports(net, s, v, onward):
                 put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
         mark(s, LOOSE, i)
         if moved:
-            s.counters[0].culprit = arc
             raised(s, i)
     s.counters[0].work += work
 

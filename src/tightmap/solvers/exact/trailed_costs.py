@@ -25,7 +25,6 @@ COUNTERS = np.dtype(
         ("trail_length", np.int64),
         ("upper", np.int64),  # only labellings below this cost are looked for
         ("work", np.int64),  # entries of tables looked at
-        ("culprit", np.int64),  # the arc, or arcs + wide function, that last moved cost, to be blamed; -1 for none
         ("last_conflict", np.int64),  # the variable of the last decision that failed; -1 for none
         ("nodes", np.int64),
         ("backtracks", np.int64),
@@ -53,7 +52,6 @@ TO = 0  # the variable at the other end
 ROW = 1  # start of the table, one row per own label
 SHIFT = 2  # start of the shifts of the own labels, in SearchState.value
 BACK = 3  # the arc in the other direction
-PAIR = 4  # the function that both belong to
 # rows of SearchState.flag: what has to be done for a variable, one bit each
 ARC = 0  # its neighbours look for supports: labels of it are gone
 DIRECTED = 1  # full supports of the variables before it
@@ -75,7 +73,7 @@ class Net(NamedTuple):
 
     node: Ints  # (n + 1, 3) where the labels, the arcs and the wide functions of a variable start
     unary: Ints  # the unaries as given
-    arc: Ints  # (arcs, 5) other variable, start of the table (a row per own label), of the shifts; arc back; function
+    arc: Ints  # (arcs, 4) other variable, start of the table (a row per own label), of the shifts; arc back
     near: Ints  # (., 2) wide functions of a variable, and its position in each
     wide: Ints  # (wide functions + 1, 2) where the positions and the table start
     slot: Ints  # (positions, 3) variable, start of its shifts, stride in the table
@@ -93,8 +91,7 @@ class SearchState(NamedTuple):
     flag: npt.NDArray[np.uint64]  # (6, words) which consistencies of a variable have to be looked at again, as bits
     support: npt.NDArray[np.int32]  # per shift: the partner, or the number of the tuple, that had cost 0
     pick: Ints  # (3, n) label with existential support, best labelling, scratch
-    weight: npt.NDArray[np.float64]  # conflicts per function: pairs, then wide ones
-    degree: npt.NDArray[np.float64]  # (2, n) weights of the functions of a variable; 1 where it counts as decided
+    degree: Ints  # (2, n) functions of a variable, pairs with a decided one left out; 1 where it counts as decided
     scratch: Ints  # (3, .)
 
 

@@ -211,5 +211,4 @@ def gather(net, s, f, extend, position):
         else:
             total = before[p] + 1
         if total > before[p]:  # the variable has gained; getting back what it had extended is no change
-            s.counters[0].culprit = len(net.arc) + f
             raised(s, i)
