@@ -1,4 +1,4 @@
-"""Single bits of words of 64: where the lowest one is, how many there are."""
+"""Single bits of words of 64: where the lowest and the highest one is, how many there are."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
@@ -21,6 +21,14 @@ PAIRS, NIBBLES, BYTES, SUM = (
 def lowest_bit(word):
     """Where the lowest bit of a word stands that is not 0."""
     return _BITS[((word & (~word + ONE)) * DEBRUIJN) >> np.uint64(58)]
+
+
+@lean
+def highest_bit(word):
+    """Where the highest bit of a word stands that is not 0."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        word |= word >> np.uint64(shift)
+    return _BITS[((word - (word >> ONE)) * DEBRUIJN) >> np.uint64(58)]
 
 
 @lean

@@ -17,7 +17,8 @@ GLIMPSE = 20_000_000  # effort of a first search, before message passing, which 
 LOOKS = 4  # times that a first search can look at all functions; where that is more, there is none
 NODE = 10_000  # what a node counts for in this, beside its work
 PASSES = 200  # most passes of message passing at the root
-STALL = 10  # it ends earlier when so many passes close less than a thousandth of the gap
+STALL = 10  # it ends earlier when so many passes close less than ...
+GAIN = 0.01  # ... this part of the gap
 
 
 def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
@@ -43,7 +44,7 @@ def build_net(network: Network, variables: list[int]) -> tuple[Net, int]:
         tables += [table, table.T]
     arcs = [(*a,) for own in leaving for a in sorted(own)]
     number = {(e, side): k for k, (_, _, _, e, side) in enumerate(arcs)}
-    arc = np.array([(j, r, h, number[e, 1 - side], e) for j, r, h, e, side in arcs], dtype=np.int64).reshape(-1, 5)
+    arc = np.array([(j, r, h, number[e, 1 - side]) for j, r, h, e, side in arcs], dtype=np.int64).reshape(-1, 4)
     near: list[list[tuple[int, int]]] = [[] for _ in variables]
     wide: list[tuple[int, int]] = []
     slots: list[tuple[int, int, int]] = []
@@ -93,14 +94,16 @@ class Component:
         inner = np.concatenate([np.arange(c) for c in cards]).astype(np.int32)
         pick = np.full((3, n), -1, dtype=np.int64)
         pick[ec.GOOD] = 0
+        degree = np.zeros((2, n), dtype=np.int64)
+        degree[0] = np.diff(self.net.node[:, ec.ARCS]) + np.diff(self.net.node[:, ec.NEAR])
 
         def ints(*shape: int) -> Ints:
             return np.zeros(shape, dtype=np.int64)
 
         self.state = SearchState(
             value, ints(size), ints(16 * size, 2), np.zeros(1, ec.COUNTERS).view(np.recarray), np.stack((inner, inner)),
-            np.zeros((6, n), dtype=np.uint8), np.zeros(size, dtype=np.int32), pick,
-            np.ones(len(self.net.arc) // 2 + len(self.net.wide)), ints(3, max(n, int(cards.max()))),
+            np.zeros((6, n // 64 + 1), dtype=np.uint64), np.zeros(size, dtype=np.int32), pick,
+            degree, ints(3, max(n, int(cards.max()))),
         )  # fmt: skip
         room = 4 * total + 1024
         owner = np.repeat(np.arange(n), cards).astype(np.int32)
@@ -173,7 +176,8 @@ class Component:
 
     def _consistent(self) -> bool:
         """Propagation of everything at the root."""
-        self.state.flag[:] = 1
+        for i in range(len(self.variables)):
+            self.state.flag[:, i >> 6] |= np.uint64(1 << (i & 63))
         return bool(propagate(self.net, self.state))
 
     def step(self, work: int) -> None:
@@ -224,7 +228,7 @@ class Component:
             self.passes += 1
             self.gains.append(self.root_bound)
             gap = self.best - self.root_bound
-            stalled = len(self.gains) > STALL and (self.gains[-1] - self.gains[-1 - STALL]) * 1000 <= gap
+            stalled = len(self.gains) > STALL and self.gains[-1] - self.gains[-1 - STALL] <= GAIN * gap
             if self.passes >= PASSES or stalled:
                 self._open_root()
                 return
@@ -241,7 +245,7 @@ class Component:
         self.state.counters[0].decisions = self.state.counters[0].open_nodes = 1
 
     def _back_to_root(self) -> None:
-        """Give up all open nodes; weights of functions and the best labelling stay."""
+        """Give up all open nodes; the best labelling stays."""
         count = self.state.counters[0]
         undo(self.state, 0)
         count.paused = count.depth = 0

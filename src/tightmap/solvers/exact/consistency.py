@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tightmap.runtime.bits import ONE, highest_bit, lowest_bit
 from tightmap.runtime.compiled import lean
 from tightmap.solvers.exact.trailed_costs import (
     ARC,
@@ -33,19 +34,22 @@ from tightmap.solvers.exact.trailed_costs import (
     LOOSE,
     NEAR,
     OFF,
-    PAIR,
     RAISED,
     ROUNDS,
     ROW,
     SHIFT,
     TO,
     drop,
+    mark,
     node_consistency,
     put,
     raised,
+    unmark,
 )
-from tightmap.solvers.exact.wide_functions import gather
+from tightmap.solvers.exact.wide_functions import gather, has_free_tuple
 
+ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+WIDE_ROUNDS = 3  # existential supports in wide functions: pulling cost from one may take it from the next
 LONG = 10_000_000  # no further round after so much work: time limits have to be kept
 
 
@@ -63,7 +67,7 @@ def supports_of_neighbours(net, s, j):
         oi = net.node[i, OFF]
         mine, theirs, row = net.arc[arc, SHIFT], net.arc[back, SHIFT], net.arc[arc, ROW]
         ni = value[sizes + i]
-        s.flag[DOMINATED, i] = 1
+        mark(s, DOMINATED, i)
         if ni == 1 and nj > 1:  # its own visit sends, or has sent, all cost here
             continue
         work = ni + 2
@@ -92,10 +96,9 @@ def supports_of_neighbours(net, s, j):
                 moved = moved or value[1 + oi + x] == 0
                 put(s, mine + x, own + low)
                 put(s, 1 + oi + x, value[1 + oi + x] + low)
-                s.flag[LOOSE, i] = 1
+                mark(s, LOOSE, i)
         s.counters[0].work += work
         if moved:
-            s.counters[0].culprit = net.arc[back, PAIR]
             raised(s, i)
 
 
@@ -171,16 +174,18 @@ def full_supports(net, s, v, onward):
                 moved = moved or value[1 + oi + x] == 0
                 put(s, mine + x, value[mine + x] + gain[x])
                 put(s, 1 + oi + x, value[1 + oi + x] + gain[x])
-        s.flag[LOOSE, i] = 1
+        mark(s, LOOSE, i)
         if moved:
-            s.counters[0].culprit = net.arc[arc, PAIR]
             raised(s, i)
     s.counters[0].work += work
 
 
 @lean
-def has_existential_support(net, s, i):
-    """Whether a label of i is free of cost together with a label of every neighbour; it is noted."""
+def has_existential_support(net, s, i, wide):
+    """Whether a label of i is free of cost together with a label of every neighbour; it is noted.
+
+    ``wide``: together with a tuple of every function of three or more variables, too.
+    """
     value, tables, domain, place = s.value, net.tables, s.domain[0], s.domain[1]
     sizes = 1 + len(net.unary)
     oi = net.node[i, OFF]
@@ -216,6 +221,8 @@ def has_existential_support(net, s, i):
             if not free:
                 break
         s.counters[0].work += net.node[i + 1, ARCS] - net.node[i, ARCS]
+        for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
+            free = free and (not wide or has_free_tuple(net, s, net.near[q, 0], net.near[q, 1], x))
         if free:
             s.pick[GOOD, i] = x
             return True
@@ -269,13 +276,37 @@ def drop_dominated(net, s, i):
 @lean
 def ask_neighbours(net, s):
     """Existential supports may be lost at variables whose unary rose and at neighbours after them."""
-    for j in range(len(net.node) - 1):
-        if s.flag[RAISED, j]:
-            s.flag[RAISED, j] = 0
-            s.flag[EXIST, j] = 1
-            for arc in range(net.node[j, ARCS], net.node[j + 1, ARCS]):
-                if net.arc[arc, TO] > j:
-                    s.flag[EXIST, net.arc[arc, TO]] = 1
+    for w in range(s.flag.shape[1]):
+        word = s.flag[RAISED, w]
+        s.flag[RAISED, w] = 0
+        s.flag[EXIST, w] |= word
+        while word != 0:
+            j = (w << 6) + lowest_bit(word)
+            word &= word - ONE
+            for arc in range(net.node[j + 1, ARCS] - 1, net.node[j, ARCS] - 1, -1):
+                if net.arc[arc, TO] < j:
+                    break
+                mark(s, EXIST, net.arc[arc, TO])
+            for q in range(net.node[j, NEAR], net.node[j + 1, NEAR]):
+                f = net.near[q, 0]
+                for k in range(net.wide[f, 0], net.wide[f + 1, 0]):
+                    mark(s, EXIST, net.slot[k, 0])
+
+
+@lean
+def next_marked(s, one, other, at, step):
+    """The next variable from ``at`` on, upwards or downwards, that is marked in one of two rows; -1 for none."""
+    if at < 0:
+        return np.int64(-1)
+    w = at >> 6
+    some = ALL << np.uint64(at & 63) if step > 0 else ALL >> np.uint64(63 - (at & 63))
+    while 0 <= w < s.flag.shape[1]:
+        some &= s.flag[one, w] | s.flag[other, w]
+        if some != 0:
+            return (w << 6) + (lowest_bit(some) if step > 0 else highest_bit(some))
+        w += step
+        some = ALL
+    return np.int64(-1)
 
 
 @lean
@@ -287,41 +318,47 @@ def propagate(net, s):
     """
     n = len(net.node) - 1
     flag = s.flag
+    compare = DOMINATED if s.counters[0].dominance else LOOSE
     known = s.value[0]
     sizes = 1 + len(net.unary)
     begin = s.counters[0].work
-    for _ in range(ROUNDS):
-        for turn in range(4 * n):
-            phase = turn // n
-            i = turn - phase * n
-            if turn == n:
+    for turn in range(ROUNDS):
+        wide = turn < WIDE_ROUNDS
+        for phase in range(4):
+            if phase == 1:
                 ask_neighbours(net, s)
-            if phase == 2:
-                i = n - 1 - i
-            if (flag[LOOSE, i] or (phase == 3 and s.value[0] > known)) and not node_consistency(net, s, i):
-                return False
-            if phase == 3:
-                if flag[DOMINATED, i] and s.counters[0].dominance:
-                    flag[DOMINATED, i] = 0
-                    if s.value[sizes + i] > 1 and net.node[i + 1, NEAR] == net.node[i, NEAR]:
+            which = ARC if phase == 0 else (EXIST if phase == 1 else (DIRECTED if phase == 2 else compare))
+            step = -1 if phase == 2 else 1
+            i = n - 1 if phase == 2 else 0
+            while True:
+                everybody = phase == 3 and s.value[0] > known  # less room below the upper bound: labels may go
+                if not everybody:
+                    i = next_marked(s, which, LOOSE, i, step)
+                if not 0 <= i < n:
+                    break
+                loose = everybody or (flag[LOOSE, i >> 6] >> np.uint64(i & 63)) & ONE != 0
+                if loose and not node_consistency(net, s, i):
+                    return False
+                wanted = (phase < 3 or s.counters[0].dominance != 0) and unmark(s, which, i)
+                if phase == 3:
+                    if wanted and s.value[sizes + i] > 1 and net.node[i + 1, NEAR] == net.node[i, NEAR]:
                         drop_dominated(net, s, i)
-                continue
-            which = ARC if phase == 0 else (EXIST if phase == 1 else DIRECTED)
-            if not flag[which, i]:
-                continue
-            flag[which, i] = 0
-            if phase == 0:
-                supports_of_neighbours(net, s, i)
-            elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i)):
-                full_supports(net, s, i, phase == 2)
-            if phase != 1:
-                for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
-                    gather(net, s, net.near[q, 0], phase == 2)
-        s.counters[0].work += 4 * n
+                elif wanted:
+                    some = phase != 1
+                    if phase == 0:
+                        supports_of_neighbours(net, s, i)
+                    elif s.value[sizes + i] > 1 and (phase == 2 or not has_existential_support(net, s, i, wide)):
+                        full_supports(net, s, i, phase == 2)
+                        some = some or wide
+                    if some:
+                        for q in range(net.node[i, NEAR], net.node[i + 1, NEAR]):
+                            gather(net, s, net.near[q, 0], phase > 0, net.near[q, 1] if phase == 1 else -1)
+                i += step
+        s.counters[0].work += n
         waiting = s.value[0] > known
         known = s.value[0]
-        for j in range(n):
-            waiting = waiting or flag[RAISED, j] or flag[ARC, j] or flag[DIRECTED, j] or flag[LOOSE, j]
+        for w in range(flag.shape[1]):
+            waiting = waiting or (flag[RAISED, w] | flag[ARC, w] | flag[DIRECTED, w] | flag[LOOSE, w]) != 0
         if not waiting or s.counters[0].work - begin > LONG:
             return True
     return True

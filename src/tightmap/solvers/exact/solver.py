@@ -79,7 +79,7 @@ CORE_WORK = 2.0  # a unit of the search by cores takes as long as so many of the
 # How much time cores have for every second of the other search: while their bound rises by a tenth of the gap within so
 # much work; while it is the better one and does so within more work; later on.
 RISING, PATIENT = 30_000_000, 200_000_000
-FIRST, AHEAD, LATER = 3.0, 1.0, 0.1
+FIRST, AHEAD, LATER = 1.0, 1.0, 0.1
 FAILURES = 20_000  # of the search for a feasible labelling, before the other search begins as well
 SOME_FAILURES = 500  # of these in one step
 TABLES = 16.0  # all tables of bucket elimination together may be so many times as large as the largest allowed one

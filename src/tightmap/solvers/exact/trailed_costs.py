@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.runtime.bits import ONE
 from tightmap.runtime.compiled import compiled, lean
 
 Ints = npt.NDArray[np.int64]
@@ -24,7 +25,6 @@ COUNTERS = np.dtype(
         ("trail_length", np.int64),
         ("upper", np.int64),  # only labellings below this cost are looked for
         ("work", np.int64),  # entries of tables looked at
-        ("culprit", np.int64),  # the function that last moved cost, to be blamed for a conflict; -1 for none
         ("last_conflict", np.int64),  # the variable of the last decision that failed; -1 for none
         ("nodes", np.int64),
         ("backtracks", np.int64),
@@ -52,8 +52,7 @@ TO = 0  # the variable at the other end
 ROW = 1  # start of the table, one row per own label
 SHIFT = 2  # start of the shifts of the own labels, in SearchState.value
 BACK = 3  # the arc in the other direction
-PAIR = 4  # the function that both belong to
-# rows of SearchState.flag: what has to be done for a variable
+# rows of SearchState.flag: what has to be done for a variable, one bit each
 ARC = 0  # its neighbours look for supports: labels of it are gone
 DIRECTED = 1  # full supports of the variables before it
 EXIST = 2  # a label with existential support
@@ -74,7 +73,7 @@ class Net(NamedTuple):
 
     node: Ints  # (n + 1, 3) where the labels, the arcs and the wide functions of a variable start
     unary: Ints  # the unaries as given
-    arc: Ints  # (arcs, 5) other variable, start of the table (a row per own label), of the shifts; arc back; function
+    arc: Ints  # (arcs, 4) other variable, start of the table (a row per own label), of the shifts; arc back
     near: Ints  # (., 2) wide functions of a variable, and its position in each
     wide: Ints  # (wide functions + 1, 2) where the positions and the table start
     slot: Ints  # (positions, 3) variable, start of its shifts, stride in the table
@@ -89,10 +88,10 @@ class SearchState(NamedTuple):
     trail: Ints  # (., 2) place and old number
     counters: np.recarray  # (1,) COUNTERS: counters[0].level
     domain: npt.NDArray[np.int32]  # (2, labels): living labels of a variable first; where a label stands
-    flag: npt.NDArray[np.uint8]  # (6, n) which consistencies of a variable have to be looked at again
+    flag: npt.NDArray[np.uint64]  # (6, words) which consistencies of a variable have to be looked at again, as bits
     support: npt.NDArray[np.int32]  # per shift: the partner, or the number of the tuple, that had cost 0
     pick: Ints  # (3, n) label with existential support, best labelling, scratch
-    weight: npt.NDArray[np.float64]  # conflicts per function: pairs, then wide ones
+    degree: Ints  # (2, n) functions of a variable, pairs with a decided one left out; 1 where it counts as decided
     scratch: Ints  # (3, .)
 
 
@@ -116,16 +115,31 @@ def undo(s, mark):
     s.counters[0].trail_length = mark
     s.counters[0].level += 1
     for k in range(s.flag.shape[0]):
-        for i in range(s.flag.shape[1]):
-            s.flag[k, i] = 0
+        for w in range(s.flag.shape[1]):
+            s.flag[k, w] = 0
+
+
+@lean
+def mark(s, what, i):
+    """Something has to be done for variable i."""
+    s.flag[what, i >> 6] |= ONE << np.uint64(i & 63)
+
+
+@lean
+def unmark(s, what, i):
+    """It is done, or about to be; whether it had to be."""
+    bit = ONE << np.uint64(i & 63)
+    word = s.flag[what, i >> 6]
+    s.flag[what, i >> 6] = word & ~bit
+    return (word & bit) != 0
 
 
 @lean
 def raised(s, i):
     """A label of i that cost nothing now costs something or is gone: what relied on it is to be looked at again."""
-    s.flag[DIRECTED, i] = 1
-    s.flag[RAISED, i] = 1
-    s.flag[LOOSE, i] = 1
+    mark(s, DIRECTED, i)
+    mark(s, RAISED, i)
+    mark(s, LOOSE, i)
 
 
 @lean
@@ -141,7 +155,7 @@ def drop(net, s, i, x):
     s.domain[0, o + size] = x
     s.domain[1, o + x] = size
     put(s, k, size)
-    s.flag[ARC, i] = 1
+    mark(s, ARC, i)
     if s.value[1 + o + x] == 0:  # only a label without cost can have been a full support
         raised(s, i)
 
@@ -154,9 +168,8 @@ def node_consistency(net, s, i):
     size = value[1 + len(net.unary) + i]
     if size == 0:
         return False
-    if s.flag[LOOSE, i]:
-        s.flag[LOOSE, i] = 0
-        s.flag[DOMINATED, i] = 1
+    if unmark(s, LOOSE, i):
+        mark(s, DOMINATED, i)
     low = value[1 + o + s.domain[0, o]]
     high = low
     for k in range(1, size):

@@ -100,17 +100,90 @@ def project(net, s, f, position):
 
 
 @lean
-def gather(net, s, f, extend):
-    """Project a wide function to its variables, the first free one first; ``extend``: it takes their unaries before."""
+def has_free_tuple(net, s, f, position, x):
+    """Whether a tuple with label x at a position is free, the unaries of its other labels included; it is noted."""
+    value, domain, slot, tables = s.value, s.domain[0], net.slot, net.tables
+    sizes = 1 + len(net.unary)
+    a, b = net.wide[f, 0], net.wide[f + 1, 0]
+    k = b - a
+    mine = slot[a + position, 1] + x
+    if is_supported(net, s, f, position, x):
+        rest = np.int64(s.support[mine])
+        free = True
+        for q in range(a, b):
+            y = rest // slot[q, 2]
+            rest -= y * slot[q, 2]
+            free = free and (q == a + position or value[1 + net.node[slot[q, 0], OFF] + y] == 0)
+        if free:
+            return True
+    if living_tuples(net, s, f) == 0:
+        return True
+    turn = s.scratch[1]
+    for p in range(k):
+        turn[p] = 0
+    work = k
+    p = 0
+    at = x * slot[a + position, 2]
+    away = value[mine]
+    found = False
+    # depth first over the positions: labels that cost something are left out
+    while p >= 0:
+        if p == k:
+            if tables[net.wide[f, 1] + at] == away:
+                s.support[mine] = at
+                found = True
+                break
+            p -= 1
+            if p == position:
+                p -= 1
+            if p >= 0:
+                y = domain[net.node[slot[a + p, 0], OFF] + turn[p] - 1]
+                at -= y * slot[a + p, 2]
+                away -= value[slot[a + p, 1] + y]
+            continue
+        if p == position:
+            p += 1
+            continue
+        o = net.node[slot[a + p, 0], OFF]
+        size = value[sizes + slot[a + p, 0]]
+        while turn[p] < size and value[1 + o + domain[o + turn[p]]] > 0:
+            turn[p] += 1
+        work += 1
+        if turn[p] < size:
+            y = domain[o + turn[p]]
+            turn[p] += 1
+            at += y * slot[a + p, 2]
+            away += value[slot[a + p, 1] + y]
+            p += 1
+        else:
+            turn[p] = 0
+            p -= 1
+            if p == position:
+                p -= 1
+            if p >= 0:
+                y = domain[net.node[slot[a + p, 0], OFF] + turn[p] - 1]
+                at -= y * slot[a + p, 2]
+                away -= value[slot[a + p, 1] + y]
+    s.counters[0].work += work
+    return found
+
+
+@lean
+def gather(net, s, f, extend, position):
+    """Project a wide function to its variables, one first; ``extend``: it takes the unaries of the others before.
+
+    First is the one at a position, or with -1 the first that is free.
+    """
     if living_tuples(net, s, f) == 0:
         return
     value, domain = s.value, s.domain[0]
     sizes = 1 + len(net.unary)
     a, b = net.wide[f, 0], net.wide[f + 1, 0]
-    first = 0
-    for p in range(b - a - 1, -1, -1):
-        if value[sizes + net.slot[a + p, 0]] > 1:
-            first = p
+    first = max(position, 0)
+    if position < 0:
+        for p in range(b - a - 1, -1, -1):
+            if value[sizes + net.slot[a + p, 0]] > 1:
+                first = p
     before = s.scratch[2]
     for p in range(b - a):
         before[p] = 0
@@ -138,5 +211,4 @@ def gather(net, s, f, extend):
         else:
             total = before[p] + 1
         if total > before[p]:  # the variable has gained; getting back what it had extended is no change
-            s.counters[0].culprit = len(net.arc) // 2 + f
             raised(s, i)
