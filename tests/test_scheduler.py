@@ -75,7 +75,7 @@ def test_the_search_of_a_small_model_has_most_of_the_time_when_nobody_finds_a_be
     assert _seconds_of_the_search(True, floor=-1e9, pace=1e-9) < 0.25 * 12.0  # the energy falls all the time
 
 
-def test_what_a_method_does_before_all_others_is_no_merit():
+def test_what_a_method_does_before_all_others_is_no_merit_and_no_debt():
     """It lowered the energy at a rate that nobody will see again, and others would wait for half of the time."""
     scheduler = Scheduler(10.0, [Share("exact", 6.0, bounds=True), Share("lns", 4.0), Share("annealing")])
     first = scheduler.shares[0]
@@ -86,6 +86,7 @@ def test_what_a_method_does_before_all_others_is_no_merit():
     assert first.weight > 0.8
     scheduler.forget(first)
     assert [share.weight for share in scheduler.shares] == [share.plan for share in scheduler.shares]
+    assert -0.02 * 10.0 < first.credit < min(share.credit for share in scheduler.shares[1:])  # nor a debt
     lns = scheduler.shares[1]
     scheduler.begin(lns, 60.0, 0.0)
     scheduler.used(lns, 0.2)
@@ -142,6 +143,21 @@ def test_a_pending_turn_is_judged_when_it_has_a_result():
     scheduler.used(slow, 0.2)
     scheduler.end(slow, 0.6, 80.0, -math.inf)
     assert slow.turns[0].seconds == pytest.approx(0.4)
+    assert slow.turns[0].lowered == 10.0  # the other ten are the merit of somebody else
+
+
+def test_what_others_did_meanwhile_is_no_merit_of_a_pending_turn():
+    """Bounds by clusters had most of the time for labellings that annealing had found between two of their turns."""
+    scheduler = Scheduler(10.0, [Share("clusters", bounds=True), Share("other")])
+    clusters = scheduler.shares[0]
+    clusters.bound = 0.0
+    for now, energy, best_bound, bound in ((0.2, 100.0, 5.0, 1.0), (0.4, 90.0, 5.0, 6.0), (0.6, 90.0, 8.0, 9.0)):
+        scheduler.begin(clusters, energy, best_bound)
+        scheduler.used(clusters, 0.1)
+        clusters.bound = bound
+        scheduler.end(clusters, now, energy, max(bound, best_bound), pending=now < 0.5)
+    assert sum(turn.lowered for turn in clusters.turns) == 0.0
+    assert sum(turn.raised for turn in clusters.turns) == 2.0
 
 
 def test_rounding_is_no_merit():
