@@ -218,14 +218,15 @@ class Scheduler:
             hopeful = [r.hope > 0.5 and r in self._ready for r in self.shares]
             claims = [(r.closes and not r.ended) * (fastest or 1.0) for r in self.shares]
             raising = [max(up * sure, own) for up, sure, own in zip(raising, hopeful, claims, strict=True)]
-        if still:
-            claims = [CLAIM * (fastest or 1.0) if r.proves and not r.ended and r in self._ready else 0.0 for r in self.shares]
-            raising = [max(up, own) for up, own in zip(raising, claims, strict=True)]
         rising = [share for share, up in zip(self.shares, raising, strict=True) if up > 0.0]
         part = 0.5 + 0.25 * ((max(lowering) > 0.0) - bool(rising))
         # a dynamic net of 300 variables in 5 s: 39 % of the time went to a bound 19 % below; lns alone was 3 % lower
         if rising and not any(share.proves or share.hope >= HOPE for share in rising):
             part = 0.75
+        if still and rising:
+            searches = [r.proves and not r.ended and r in self._ready for r in self.shares]
+            own = CLAIM * (fastest or 1.0)
+            raising = [max(up, own * search) for up, search in zip(raising, searches, strict=True)]
         here = [0.0 if share.ended else share.plan for share in self.shares]
         aside = [ASIDE if share.bounds else 1.0 for share in self.shares]
         energy = _parts(lowering) or _parts([plan * less for plan, less in zip(here, aside, strict=True)])
