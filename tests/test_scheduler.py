@@ -75,6 +75,44 @@ def test_the_search_of_a_small_model_has_most_of_the_time_when_nobody_finds_a_be
     assert _seconds_of_the_search(True, floor=-1e9, pace=1e-9) < 0.25 * 12.0  # the energy falls all the time
 
 
+def _weights_of_search_and_clusters(*rises):
+    """Of a search whose bound rises like that from -300, an energy of 100 and a bound by clusters that slows down."""
+    scheduler = Scheduler(
+        20.0, [Share("search", bounds=True, proves=True), Share("clusters", bounds=True), Share("lns")]
+    )
+    search, clusters, lns = scheduler.shares
+    scheduler.next(0.0, scheduler.shares)
+    search.bound, clusters.bound, now = -300.0, -100.0, 0.0
+    for turn, rise in enumerate(rises):
+        for share, by in ((clusters, 40.0 / 4.0**turn), (search, rise), (lns, 0.0)):
+            scheduler.begin(share, 100.0, clusters.bound)
+            scheduler.used(share, 0.4)
+            share.bound += by
+            now += 0.4
+            scheduler.end(share, now, 100.0, clusters.bound)
+    return search.weight, clusters.weight
+
+
+def test_a_search_whose_bound_promises_the_proof_has_most_of_the_time_when_nobody_finds_a_better_labelling():
+    """CELAR6SUB1: its own bound is still behind that of the clusters, which rises and will not arrive."""
+    search, clusters = _weights_of_search_and_clusters(20.0, 22.0, 24.0, 26.0)
+    assert search > 0.6 and clusters < 0.15
+    search, clusters = _weights_of_search_and_clusters(8.0, 2.0, 0.5, 0.1)  # it slows down as well
+    assert 0.05 < search < clusters
+
+
+def test_a_first_bound_below_the_best_one_is_no_promise():
+    scheduler = Scheduler(10.0, [Share("late", bounds=True), Share("best", bounds=True)])
+    late = scheduler.shares[0]
+    for bound, raising in ((-50.0, 0.0), (10.0, 0.5)):
+        late.bound, late.raising = -math.inf, 0.0
+        scheduler.begin(late, 100.0, 0.0)
+        scheduler.used(late, 0.1)
+        late.bound = bound
+        scheduler.end(late, 0.1, 100.0, max(0.0, bound))
+        assert late.raising == raising
+
+
 def test_what_a_method_does_before_all_others_is_no_merit_and_no_debt():
     """It lowered the energy at a rate that nobody will see again, and others would wait for half of the time."""
     scheduler = Scheduler(10.0, [Share("exact", 6.0, bounds=True), Share("lns", 4.0), Share("annealing")])

@@ -9,8 +9,9 @@
     B_r   the same for raising the best bound; where nobody did, B = plan of those that make bounds.  A search whose own
           bound is behind the best one may still end with the proof: when it keeps closing CLOSED of its own gap in a
           turn, and would overtake the best bound before the end, slowing down from turn to turn as it does now, it
-          counts as much as the fastest.  So does the search of a small model (``closes``) where nobody lowers the
-          energy, and others only if their last turn promised to meet it
+          counts as much as the fastest.  Where nobody lowers the energy, so does the search for the proof of a small
+          model (``closes``), and any whose last turns promised to meet the energy, and then others count only if theirs
+          did; one that did not counts CLAIM of the fastest
 
     p     1/2; 1/4 while bounds rise and nobody lowers the energy, 3/4 the other way round, and where none of the bounds
           that rise would meet the energy before the end, slowing down likewise, if its method had all the time
@@ -214,19 +215,21 @@ class Scheduler:
         raising = [max(up, share.raising * (fastest or 1.0)) for share, up in zip(self.shares, raising, strict=True)]
         raising = [0.0 if share.ended else up for share, up in zip(self.shares, raising, strict=True)]
         # queens in 3 s: not proven where clusters, whose bound rises and ends far below, had as much; else after 2.3 s
-        if still and any(share.closes for share in self._ready):
-            hopeful = [r.hope > 0.5 and r in self._ready for r in self.shares]
-            claims = [(r.closes and not r.ended) * (fastest or 1.0) for r in self.shares]
-            raising = [max(up * sure, own) for up, sure, own in zip(raising, hopeful, claims, strict=True)]
+        claim = fastest or 1.0
+        present = [r for r in self.shares if not r.ended and r in self._ready]
+        hopeful = [r for r in present if r.hope > 0.5]
+        closing = [r for r in present if r.closes or (r.proves and r in hopeful)]
+        if still and closing:
+            for k, share in enumerate(self.shares):
+                raising[k] = max(raising[k] if share in hopeful else 0.0, claim if share in closing else 0.0)
         rising = [share for share, up in zip(self.shares, raising, strict=True) if up > 0.0]
         part = 0.5 + 0.25 * ((max(lowering) > 0.0) - bool(rising))
         # a dynamic net of 300 variables in 5 s: 39 % of the time went to a bound 19 % below; lns alone was 3 % lower
         if rising and not any(share.proves or share.hope >= HOPE for share in rising):
             part = 0.75
         if still and rising:
-            searches = [r.proves and not r.ended and r in self._ready for r in self.shares]
-            own = CLAIM * (fastest or 1.0)
-            raising = [max(up, own * search) for up, search in zip(raising, searches, strict=True)]
+            for k, share in enumerate(self.shares):
+                raising[k] = max(raising[k], CLAIM * claim if share.proves and share in present else 0.0)
         here = [0.0 if share.ended else share.plan for share in self.shares]
         aside = [ASIDE if share.bounds else 1.0 for share in self.shares]
         energy = _parts(lowering) or _parts([plan * less for plan, less in zip(here, aside, strict=True)])
