@@ -101,18 +101,6 @@ def test_a_search_whose_bound_promises_the_proof_has_most_of_the_time_when_nobod
     assert 0.05 < search < clusters
 
 
-def test_a_first_bound_below_the_best_one_is_no_promise():
-    scheduler = Scheduler(10.0, [Share("late", bounds=True), Share("best", bounds=True)])
-    late = scheduler.shares[0]
-    for bound, raising in ((-50.0, 0.0), (10.0, 0.5)):
-        late.bound, late.raising = -math.inf, 0.0
-        scheduler.begin(late, 100.0, 0.0)
-        scheduler.used(late, 0.1)
-        late.bound = bound
-        scheduler.end(late, 0.1, 100.0, max(0.0, bound))
-        assert late.raising == raising
-
-
 def test_what_a_method_does_before_all_others_is_no_merit_and_no_debt():
     """It lowered the energy at a rate that nobody will see again, and others would wait for half of the time."""
     scheduler = Scheduler(10.0, [Share("exact", 6.0, bounds=True), Share("lns", 4.0), Share("annealing")])

@@ -11,7 +11,7 @@
           turn, and would overtake the best bound before the end, slowing down from turn to turn as it does now, it
           counts as much as the fastest.  Where nobody lowers the energy, so does the search for the proof of a small
           model (``closes``), and any whose last turns promised to meet the energy, and then others count only if theirs
-          did; one that did not counts CLAIM of the fastest
+          did
 
     p     1/2; 1/4 while bounds rise and nobody lowers the energy, 3/4 the other way round, and where none of the bounds
           that rise would meet the energy before the end, slowing down likewise, if its method had all the time
@@ -50,7 +50,6 @@ HANDICAP = 0.001  # each place in the plan starts so much of the time limit behi
 CLOSED = 0.05  # part of the gap to its own bound that a method must close in a turn for the turn to be a success
 ASIDE = 0.25  # weight of methods that make bounds where a lower energy is looked for and nobody finds any
 FLOOR = 0.2  # part of the time that is shared by the plan alone
-CLAIM = 0.5  # of the fastest bound, that a search for the proof has where nobody lowers the energy
 HOPE = 0.25  # one of the last two turns of a bound that is to meet the energy has to promise that
 NOISE = 1e-9  # part of the energy: a smaller change is rounding
 PATIENT = 0.08  # a method in the middle of something is judged at the latest after this part of the time limit
@@ -170,10 +169,9 @@ class Scheduler:
         left = max(self.limit - elapsed, 0.0) / seconds  # turns like this one
         slower = rise / seconds / share.pace if share.pace > 0.0 else math.inf
         share.pace = rise / seconds if math.isfinite(rise) else 0.0
-        first = math.isinf(rise)  # a first bound tells nothing of how it will go on
-        coming = share.bound + rise * _series(slower, left) if not first else math.inf
+        coming = share.bound + rise * _series(slower, left) if math.isfinite(rise) else math.inf
         if rose and share.bound < best_bound:
-            rose = coming > best_bound and not first
+            rose = coming > best_bound
         share.judged = share.seconds
         share.hope = (share.hope + (coming >= energy)) / 2.0
         lowered = fell if NOISE * abs(energy) < fell < math.inf else 0.0
@@ -227,9 +225,6 @@ class Scheduler:
         # a dynamic net of 300 variables in 5 s: 39 % of the time went to a bound 19 % below; lns alone was 3 % lower
         if rising and not any(share.proves or share.hope >= HOPE for share in rising):
             part = 0.75
-        if still and rising:
-            for k, share in enumerate(self.shares):
-                raising[k] = max(raising[k], CLAIM * claim if share.proves and share in present else 0.0)
         here = [0.0 if share.ended else share.plan for share in self.shares]
         aside = [ASIDE if share.bounds else 1.0 for share in self.shares]
         energy = _parts(lowering) or _parts([plan * less for plan, less in zip(here, aside, strict=True)])
