@@ -55,6 +55,18 @@ STRONGEST = {
     "cliques": ("exact", "annealing", "tabu"),
     "matching": ("exact", "annealing", "mplp-c"),
     "object parts": ("exact", "annealing", "tabu"),
+    "tree field": ("tabu", "annealing"),
+    "large characters": ("tabu", "annealing"),
+    "large proteins": ("tabu", "annealing", "mplp-c"),
+    "tracking": ("lns", "srmp"),
+    "cell tracking": ("lns", "srmp", "exact"),
+    "filling by P^n": ("srmp", "fusion", "lns"),
+    "scene": ("exact", "srmp", "mplp-c"),
+    "layouts 3": ("exact", "srmp", "mplp-c"),
+    "layouts 7": ("exact", "srmp", "mplp-c"),
+    **dict.fromkeys(("colours 4", "colours 8", "objects", "brain", "grey values"), ("trws", "expansion", "combilp")),
+    **dict.fromkeys(("superpixels", "superpixel triples", "neurons", "regions"), ("multicut", "annealing")),
+    **dict.fromkeys(("communities", "communities 34", "communities 62", "communities 105"), ("multicut", "tabu")),
 }
 USUAL = ("exact", "lns", "annealing")
 SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "tabu", "exact", "mplp-c", "qpbo")

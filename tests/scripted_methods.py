@@ -37,13 +37,14 @@ class Script:
     proof: float = math.inf
     step: float = 0.01  # seconds
     follows: str = ""
-    closes: bool = False  # a search for the proof, of a small model
+    proves: bool = False  # a search for the proof
+    closes: bool = False  # the same of a small model
     work: float = field(default=0.0, init=False)
     bound: float = field(default=-math.inf, init=False)
 
     @property
     def bounds(self) -> bool:
-        return math.isfinite(self.ceiling) or math.isfinite(self.proof)
+        return math.isfinite(self.ceiling) or self.proves
 
     def run(self, seconds: float, energy: float) -> float:
         """Work for so long from this energy; the energy after it."""
@@ -69,9 +70,13 @@ class Played:
     first: dict[str, float]  # when each method had its first turn
 
 
+def _share(s: Script) -> Share:
+    return Share(s.name, s.plan, s.bounds, s.follows, proves=s.proves or s.closes, closes=s.closes)
+
+
 def play(scripts: Sequence[Script], limit: float) -> Played:
     """A run with these methods, as auto makes it."""
-    shares = {s.name: Share(s.name, s.plan, s.bounds, s.follows, proves=s.closes, closes=s.closes) for s in scripts}
+    shares = {s.name: _share(s) for s in scripts}
     by_name = {s.name: s for s in scripts}
     scheduler = Scheduler(limit, list(shares.values()))
     energy, bound, now = START, -math.inf, 0.0
@@ -110,8 +115,11 @@ def line_up(seed: int) -> list[Script]:
         if rng.random() < 0.4:
             script.ceiling, script.climb = float(rng.uniform(-50.0, 0.0)), float(10.0 ** rng.uniform(-2.0, 1.0))
         scripts.append(script)
-    if rng.random() < 0.5:
-        scripts[int(rng.integers(8))].proof = float(rng.uniform(0.5, 4.0))
+    proven = rng.random() < 0.5
+    search = scripts[int(rng.integers(8))]
+    search.proves = True
+    if proven:
+        search.proof = float(rng.uniform(0.5, 4.0))
     return scripts
 
 

@@ -75,7 +75,33 @@ def test_the_search_of_a_small_model_has_most_of_the_time_when_nobody_finds_a_be
     assert _seconds_of_the_search(True, floor=-1e9, pace=1e-9) < 0.25 * 12.0  # the energy falls all the time
 
 
-def test_what_a_method_does_before_all_others_is_no_merit():
+def _weights_of_search_and_clusters(*rises):
+    """Of a search whose bound rises like that from -300, an energy of 100 and a bound by clusters that slows down."""
+    scheduler = Scheduler(
+        20.0, [Share("search", bounds=True, proves=True), Share("clusters", bounds=True), Share("lns")]
+    )
+    search, clusters, lns = scheduler.shares
+    scheduler.next(0.0, scheduler.shares)
+    search.bound, clusters.bound, now = -300.0, -100.0, 0.0
+    for turn, rise in enumerate(rises):
+        for share, by in ((clusters, 40.0 / 4.0**turn), (search, rise), (lns, 0.0)):
+            scheduler.begin(share, 100.0, clusters.bound)
+            scheduler.used(share, 0.4)
+            share.bound += by
+            now += 0.4
+            scheduler.end(share, now, 100.0, clusters.bound)
+    return search.weight, clusters.weight
+
+
+def test_a_search_whose_bound_promises_the_proof_has_most_of_the_time_when_nobody_finds_a_better_labelling():
+    """CELAR6SUB1: its own bound is still behind that of the clusters, which rises and will not arrive."""
+    search, clusters = _weights_of_search_and_clusters(20.0, 22.0, 24.0, 26.0)
+    assert search > 0.6 and clusters < 0.15
+    search, clusters = _weights_of_search_and_clusters(8.0, 2.0, 0.5, 0.1)  # it slows down as well
+    assert 0.05 < search < clusters
+
+
+def test_what_a_method_does_before_all_others_is_no_merit_and_no_debt():
     """It lowered the energy at a rate that nobody will see again, and others would wait for half of the time."""
     scheduler = Scheduler(10.0, [Share("exact", 6.0, bounds=True), Share("lns", 4.0), Share("annealing")])
     first = scheduler.shares[0]
@@ -86,6 +112,7 @@ def test_what_a_method_does_before_all_others_is_no_merit():
     assert first.weight > 0.8
     scheduler.forget(first)
     assert [share.weight for share in scheduler.shares] == [share.plan for share in scheduler.shares]
+    assert -0.02 * 10.0 < first.credit < min(share.credit for share in scheduler.shares[1:])  # nor a debt
     lns = scheduler.shares[1]
     scheduler.begin(lns, 60.0, 0.0)
     scheduler.used(lns, 0.2)
@@ -142,6 +169,21 @@ def test_a_pending_turn_is_judged_when_it_has_a_result():
     scheduler.used(slow, 0.2)
     scheduler.end(slow, 0.6, 80.0, -math.inf)
     assert slow.turns[0].seconds == pytest.approx(0.4)
+    assert slow.turns[0].lowered == 10.0  # the other ten are the merit of somebody else
+
+
+def test_what_others_did_meanwhile_is_no_merit_of_a_pending_turn():
+    """Bounds by clusters had most of the time for labellings that annealing had found between two of their turns."""
+    scheduler = Scheduler(10.0, [Share("clusters", bounds=True), Share("other")])
+    clusters = scheduler.shares[0]
+    clusters.bound = 0.0
+    for now, energy, best_bound, bound in ((0.2, 100.0, 5.0, 1.0), (0.4, 90.0, 5.0, 6.0), (0.6, 90.0, 8.0, 9.0)):
+        scheduler.begin(clusters, energy, best_bound)
+        scheduler.used(clusters, 0.1)
+        clusters.bound = bound
+        scheduler.end(clusters, now, energy, max(bound, best_bound), pending=now < 0.5)
+    assert sum(turn.lowered for turn in clusters.turns) == 0.0
+    assert sum(turn.raised for turn in clusters.turns) == 2.0
 
 
 def test_rounding_is_no_merit():
