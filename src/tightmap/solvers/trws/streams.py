@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from tightmap.factors.pairs import POTTS, plain_cost
 from tightmap.graph.graph import FloatArray, Graph, PairArrays
+from tightmap.runtime import memory
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.simd import LANES
 
@@ -142,6 +143,8 @@ def suits(graph: Graph) -> bool:
     numbers = int((ends[:, 0] * ends[:, 1])[~potts].sum())
     narrow = graph.max_labels <= NARROW
     if 16 * numbers > LARGEST or (not narrow and (g.kind > POTTS).any()):
+        return False
+    if 16 * numbers > LARGEST // 16 and 64 * numbers > memory.available_bytes():
         return False
     shared = len(np.unique(g.param[~potts])) < np.count_nonzero(~potts) // 2
     return narrow or not shared or 16 * numbers <= SHARED
