@@ -79,12 +79,18 @@ def lines(graph: Graph) -> list[npt.NDArray[np.bool_]] | None:
     """Lines of a pairwise graph, direction by direction; None where there are too many directions."""
     if graph.order > 2:
         return None
+    if graph.m == 0:
+        return []
     edges = graph.edges.astype(np.int64)
     step = edges[:, 1] - edges[:, 0]
-    directions = np.unique(step)
-    if len(np.unique(edges[:, 0] * graph.n + edges[:, 1])) < graph.m:  # two factors on one pair are a cycle
+    least = int(step.min())
+    directions = np.flatnonzero(np.bincount(step - least)) + least  # counted, not sorted: there are millions of edges
+    if len(directions) > MOST_LINES:
         return None
-    return None if len(directions) > MOST_LINES else [step == d for d in directions]
+    chosen = [step == d for d in directions]
+    # two factors on one pair, which are a cycle, begin at the same variable and have the same direction
+    twice = any(np.bincount(edges[of, 0]).max() > 1 for of in chosen)
+    return None if twice else chosen
 
 
 def decompose(graph: Graph, what: str, context: Context | None = None) -> tuple[Subproblems, str]:
