@@ -103,8 +103,11 @@ def test_files_and_options(tmp_path):
     (tmp_path / "folder.uai").mkdir()
     with pytest.raises(tm.ModelError, match="folder"):
         tm.read(tmp_path / "folder.uai")
+    with pytest.raises(tm.ModelError, match=r"m\.xyz: no such file"):
+        tm.read(tmp_path / "m.xyz")
+    (tmp_path / "m.xyz").write_text("MARKOV")
     with pytest.raises(tm.ModelError, match=r"unknown suffix \.xyz; formats: \.npz"):
-        tm.read("m.xyz")
+        tm.read(tmp_path / "m.xyz")
     with pytest.raises(tm.ModelError, match="unknown suffix"):
         tm.write(G.model(), tmp_path / "m")
     with pytest.raises(tm.ModelError, match="not written"):
