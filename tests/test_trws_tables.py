@@ -103,6 +103,8 @@ def test_where_tables_are_laid_out(monkeypatch):
     def suited(cards, kinds, edges=40):
         return streams.suits(random_pairs(0, cards, edges, kinds).graph())
 
+    assert not suited([3] * 20, ("dense",))  # a few edges
+    monkeypatch.setattr(streams, "FEWEST", 1)
     assert suited([3] * 20, ("dense",)) and suited([20] * 20, ("dense", "potts")) and suited([8] * 20, ALL)
     assert not suited([12] * 20, ("dense", "linear"))  # distances of many labels have a quicker way
     assert not suited([4] * 20, ("potts",))  # so have four labels

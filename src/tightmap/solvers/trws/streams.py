@@ -28,6 +28,7 @@ from tightmap.runtime import memory
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.simd import LANES
 
+FEWEST = 256  # edges: for fewer, laying them out takes as long as what it saves
 LARGEST = 1 << 28  # bytes of both copies of the tables
 NARROW = LANES  # labels up to which any kind of pair becomes a table; a shared table of more labels stays as it is
 SHARED = 1 << 20  # bytes of copies that stay in the cache even where many edges share one table
@@ -134,7 +135,7 @@ def _copy_unaries(g, order, unary_at, unary, largest):
 def suits(graph: Graph) -> bool:
     """Whether the tables of a pairwise model are to be laid out like this: there is room for them, and a gain."""
     g = graph.arrays
-    if graph.m == 0 or not isinstance(g, PairArrays):
+    if graph.m < FEWEST or not isinstance(g, PairArrays):
         return False
     potts = (g.kind == POTTS) & (g.weight >= 0.0)
     if potts.all() and graph.max_labels == 4:  # four_labels.py
