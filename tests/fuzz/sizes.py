@@ -23,6 +23,8 @@ SIZES: dict[str, list[Threshold]] = {
     "one start": [("tightmap.solvers.cuts.expansion", "RESTART_SIZE", 0)],
     # auto solves nothing at once, so that methods take turns
     "turns": [("tightmap.moves.at_once", "VARIABLES", -1)],
+    # trws lays out the tables of graphs of a few edges, too
+    "streams": [("tightmap.solvers.trws.streams", "FEWEST", 1)],
     # the exact search does not begin with a look at the tree, and looks for cores beside it
     "slow tree": [
         ("tightmap.solvers.exact.component", "GLIMPSE", 0),

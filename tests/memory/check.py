@@ -58,7 +58,14 @@ LONG_STEPS = (
 # these prepare in their first steps, and search after that
 FEW_STEPS = {"exact": 12, "auto": 4}
 # some models as if they were large (fuzz/sizes.py): those whose number has this remainder
-LARGE = {"no list": (3, 0), "few bits": (4, 0), "one start": (4, 0), "turns": (2, 0), "slow tree": (3, 1)}
+LARGE = {
+    "no list": (3, 0),
+    "few bits": (4, 0),
+    "one start": (4, 0),
+    "turns": (2, 0),
+    "streams": (2, 1),
+    "slow tree": (3, 1),
+}
 # Options that lead to other kernels or layouts than the defaults do
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "bcd": [
