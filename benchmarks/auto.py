@@ -32,13 +32,14 @@ import tightmap as tm
 from image_lookalikes import IMAGES
 from lookalikes import FAMILIES as IMAGES_AND_NETS
 from lookalikes_csp import FAMILIES as CONSTRAINTS
+from lookalikes_large import FAMILIES as LARGE
 from lookalikes_wcsp import FAMILIES as WEIGHTED
 from tightmap.bench.instances import PAPER
 from tightmap.errors import ModelError
 from tightmap.problems import read_image
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
-FAMILIES = IMAGES_AND_NETS | IMAGES | CONSTRAINTS | WEIGHTED
+FAMILIES = IMAGES_AND_NETS | IMAGES | CONSTRAINTS | WEIGHTED | LARGE
 # the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere exact, lns and annealing
 STRONGEST = {
     "photomontage": ("expansion", "trws"),

@@ -10,6 +10,7 @@ from tightmap.runtime.compiled import INTERPRETED
 OPTIONS: dict[str, dict[str, Any]] = {
     "tabu": {"patience": 30, "rounds": 4},
     "annealing": {"cycles": 3, "sweeps": 4},
+    "chains": {"cycles": 3, "sweeps": 2},
     "forest-annealing": {"cycles": 2, "sweeps": 4},
     "lns": {"cycles": 2, "table": 64},
     "pgd": {"restarts": 1, "iterations": 30},

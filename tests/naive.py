@@ -148,3 +148,35 @@ def local_polytope(graph):
 def simplex_projection(v):
     """Projection on the probability simplex."""
     return project(v, np.array([0, len(v)]))
+
+
+def chain_of_changes(graph, labels, i, s):
+    """x_i = s and the best answers of those around, each variable once: forbidden labels first, then plain gains."""
+    g = graph.arrays
+    tables = graph_tables(graph)
+    scopes = [[int(v) for v in g.scope[g.scope_start[f] : g.scope_start[f + 1]]] for f in range(graph.m)]
+    around = [[f for f, scope in enumerate(scopes) if v in scope] for v in range(graph.n)]
+    x, changed, urgent, waiting = list(labels), [], [], []
+    change = (i, s)
+    while change is not None:
+        j, label = change
+        x[j] = label
+        changed.append(j)
+        for f in around[j]:
+            urgent += [k for k in scopes[f] if k not in changed and k not in urgent]
+        change = None
+        while change is None and (urgent or waiting):
+            pressing = bool(urgent)
+            k = urgent.pop(0) if pressing else waiting.pop(0)
+            if k in changed:
+                continue
+            costs = [tables.energy(np.array([*x[:k], t, *x[k + 1 :]])) for t in range(g.cards[k])]
+            best = int(np.argmin(costs))
+            gain = costs[x[k]] - costs[best]
+            if gain <= 1e-9:
+                continue
+            if pressing and not (graph.hard > 0.0 and gain > 0.5 * graph.hard):
+                waiting += [k] if k not in waiting else []
+            else:
+                change = (k, best)
+    return x

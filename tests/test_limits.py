@@ -165,6 +165,7 @@ def two_wide_variables():
     ("method", "build"),
     [
         ("annealing", two_wide_variables),
+        ("chains", two_wide_variables),
         ("srmp", large_patterns),
         ("mplp", large_patterns),
         ("trbp", large_patterns),

@@ -30,6 +30,7 @@ METHODS: dict[str, str] = {
     "bcd": "tightmap.solvers.bcd:BCD",
     "tabu": "tightmap.solvers.search.tabu:Tabu",
     "annealing": "tightmap.solvers.search.annealing:Annealing",
+    "chains": "tightmap.solvers.search.chains:Chains",
     "forest-annealing": "tightmap.solvers.search.forest_annealing:ForestAnnealing",
     "lns": "tightmap.solvers.search.lns:LNS",
     "pgd": "tightmap.solvers.relaxed.pgd:PGD",

@@ -48,6 +48,7 @@ PASSES: dict[str, dict[str, str]] = {
 LONG_STEPS = (
     "tabu",
     "annealing",
+    "chains",
     "forest-annealing",
     "lns",
     "exact",
