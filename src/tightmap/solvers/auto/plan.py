@@ -196,9 +196,14 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 1.0 if dense or cuts or (not pairwise and labels > ANNEAL) else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}, early=stiff))
     flips = pairwise and graph.max_labels == 2 and not differences and labels <= (FLIPS if dense else TABU)
+    hard = graph.hard > 0.0
+    if labels <= ANNEAL and (hard or not flips):
+        weight, why = 1.0 if cuts else 4.0 if hard else 2.0, "changes and what follows from them"
+        early = hard and not stiff
+        search.append(Phase("chains", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= ANNEAL:
-        weight, why = 1.0 if cuts or flips or stiff else 4.0, "small enough for single changes"
-        early = not cuts and not flips and not stiff
+        weight, why = 1.0 if cuts or flips or hard else 3.0, "small enough for single changes"
+        early = not cuts and not flips and not hard
         search.append(Phase("annealing", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= TABU or flips:
         weight, why = 4.0 if dense else 1.0, "small enough to scan all changes"

@@ -17,7 +17,7 @@ proposed.  The costs of all labels are kept up to date (moves/kept_costs.py); un
 
 A cycle cools geometrically and ends with descent; what it found is fused region by region into the best labelling
 (moves/components.py).  Cycles become longer and longer, so that the time there is decides how slowly the last one
-cools; their first temperatures go round a few multiples of what a chain typically costs at a local minimum, the hot
+cools.  The first one hardly climbs at all; the temperatures of the others go round a few multiples of what a chain typically costs at a local minimum, the hot
 ones from where the last cycle ended, the gentle ones around the best labelling.
 
 Any order, any kind of factor.  Best beside hard constraints: assignment, location, scheduling, tracking, colouring with
@@ -55,6 +55,7 @@ FIRST = 300_000  # most chains of the first cycle: large models begin with few f
 DRAWN = 8  # most labels that are drawn for one proposal
 COLD = 0.05  # last temperature of a cycle, relative to its first
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of a chain
+QUENCH = 1 / 32  # the same of the very first cycle, which brings a good labelling soon
 GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
 GROWTH = 1.3  # every cycle has so many times the chains of the one before
 LONGEST = 10_000_000  # units of work, about a nanosecond each, after which a chain answers no more
@@ -326,7 +327,7 @@ class Chains(Solver):
 
     def _next_cycle(self, state: State) -> None:
         state.cycle += 1
-        heat = HEATS[state.cycle % len(HEATS)]
+        heat = HEATS[(state.cycle - 1) % len(HEATS)] if state.cycle else QUENCH
         if heat <= GENTLE:
             state.labels = state.incumbent.wide_labels
         state.walk = state.labels.copy()
@@ -352,12 +353,12 @@ class Chains(Solver):
         state.batch -= batch - left
         state.left -= batch - left
         info = {"temperature": state.temperature}
-        if left > 0:
-            return Progress(iterations=0, info=info, pending=True)
-        state.batch = BATCH
-        improved = None
+        improved = None  # told at once: a batch on a large model takes seconds
         if state.value[1] < state.incumbent.energy - state.tiny and state.incumbent.offer(state.walk):
             improved = state.incumbent.wide_labels
+        if left > 0:
+            return Progress(improved, iterations=0, info=info, pending=True, energy=state.incumbent.energy)
+        state.batch = BATCH
         if state.left == 0:
             found = self._absorb(state)
             improved = improved if found is None else found
