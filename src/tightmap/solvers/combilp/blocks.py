@@ -18,6 +18,7 @@ Savchynskyy 2018).
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ MANY = 4096  # blocks that are worth a second thread
 
 
 @lean
-def _load(g, i, messages, at, row):
+def load_belief(g, i, messages, at, row):
     """row = b_i."""
     base = g.offset[i]
     for s in range(g.cards[i]):
@@ -46,7 +47,7 @@ def _load(g, i, messages, at, row):
 
 
 @lean
-def _negative(g, f, messages, at, vectors, start):
+def negative_messages(g, f, messages, at, vectors, start):
     """vectors = -m of all variables of the factor, and where each begins."""
     begin = g.scope_start[f]
     for p in range(g.scope_start[f + 1] - begin):
@@ -62,7 +63,7 @@ def _variable_minima(first, last, ids, g, messages, at, low, wrong):
     row = np.empty(most_labels(g.cards))
     for k in range(first, last):
         i = ids[k]
-        _load(g, i, messages, at, row)
+        load_belief(g, i, messages, at, row)
         best = row[0]
         size = 0.0
         for s in range(g.cards[i]):
@@ -87,7 +88,7 @@ def _factor_minima(first, last, ids, g, messages, at, low, wrong, scratch, longe
     vectors, start = np.empty(longest), np.empty(128, np.int64)
     for k in range(first, last):
         f = ids[k]
-        _negative(g, f, messages, at, vectors, start)
+        negative_messages(g, f, messages, at, vectors, start)
         low[f] = minimum(g, f, vectors, start, out, work)
         size = 0.0
         for p in range(g.scope_start[f], g.scope_start[f + 1]):
@@ -104,7 +105,7 @@ def _variable_excess(first, last, ids, g, messages, at, labels, low, out):
     row = np.empty(most_labels(g.cards))
     for k in range(first, last):
         i = ids[k]
-        _load(g, i, messages, at, row)
+        load_belief(g, i, messages, at, row)
         out[k] = max(0.0, row[labels[i]] - low[i])
 
 
@@ -148,14 +149,14 @@ def _press(g, rings, core, distance, messages, at, scratch, longest):
             if nearest < distance[i]:
                 inner += 1
             elif not inside:
-                _negative(g, f, messages, at, vectors, start)
+                negative_messages(g, f, messages, at, vectors, start)
                 minmarg(g, f, int(g.adj_pos[a]), vectors, start, out, work)
                 to = at[begin + g.adj_pos[a]]
                 for s in range(g.cards[i]):
                     messages[to + s] = out[s]
         if inner == 0:
             continue
-        _load(g, i, messages, at, row)
+        load_belief(g, i, messages, at, row)
         low = row[0]
         for s in range(1, g.cards[i]):
             low = min(low, row[s])
@@ -229,15 +230,21 @@ class Blocks:
     def refresh(self, variables: IntArray, factors: IntArray) -> None:
         """Minima of these blocks, whose messages have changed."""
         g, m, at = self.graph.arrays, self.messages, self.at
-        _over(_variable_minima, variables, g, m, at, self.low_v, self.wrong_v)
-        _over(_factor_minima, factors, g, m, at, self.low_f, self.wrong_f, self.scratch, self.longest)
+        over_blocks(_variable_minima, variables, g, m, at, self.low_v, self.wrong_v)
+        over_blocks(_factor_minima, factors, g, m, at, self.low_f, self.wrong_f, self.scratch, self.longest)
+
+    def sum(self) -> tuple[float, float]:
+        """Sum of the minima of all blocks, and what rounding may have added to it."""
+        low = math.fsum(self.low_v.tolist()), math.fsum(self.low_f.tolist())
+        wrong = 1.001 * UNIT * float(self.wrong_v.sum() + self.wrong_f.sum())
+        return low[0] + low[1], wrong + 4.0 * UNIT * (abs(low[0]) + abs(low[1]))
 
     def excess(self, labels: IntArray, variables: IntArray, factors: IntArray) -> tuple[FloatArray, FloatArray]:
         """By how much each of these blocks is above its minimum at a labelling: over all blocks, energy - bound."""
         g, m, at = self.graph.arrays, self.messages, self.at
         own, joint = np.zeros(len(variables)), np.zeros(len(factors))
-        _over(_variable_excess, variables, g, m, at, labels, self.low_v, own)
-        _over(_factor_excess, factors, g, m, at, labels, self.low_f, joint)
+        over_blocks(_variable_excess, variables, g, m, at, labels, self.low_v, own)
+        over_blocks(_factor_excess, factors, g, m, at, labels, self.low_f, joint)
         return own, joint
 
     def press(self, rings: IntArray, core: IntArray, distance: IntArray) -> None:
@@ -260,7 +267,7 @@ class Blocks:
         return own, joint[: begin[-1]], begin
 
 
-def _over(kernel: Any, ids: IntArray, *arguments: Any) -> None:
+def over_blocks(kernel: Any, ids: IntArray, *arguments: Any) -> None:
     """The kernel on some blocks, on several threads where there are many."""
     if len(ids) >= MANY:
         parallel.run(kernel, len(ids), ids, *arguments)

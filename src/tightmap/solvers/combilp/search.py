@@ -72,10 +72,7 @@ class CoreSearch:
     # ------------------------------------------------------------------------------------------- the bound
 
     def _sum(self) -> None:
-        b = self.blocks
-        low = math.fsum(b.low_v.tolist()), math.fsum(b.low_f.tolist())
-        wrong = 1.001 * UNIT * float(b.wrong_v.sum() + b.wrong_f.sum()) + 4.0 * UNIT * (abs(low[0]) + abs(low[1]))
-        self.base = low[0] + low[1], wrong
+        self.base = self.blocks.sum()
 
     def raise_bound(self) -> None:
         """The bound of all blocks with what the searches on the cores have added."""

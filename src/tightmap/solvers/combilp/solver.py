@@ -10,6 +10,7 @@ are searched exactly:
     1. dual      TRW-S, or SRMP for factors of more than two variables, until the bound stalls
     2. cores     the variables of all blocks that the best labelling does not attain the minimum of; costs of some rings
                  around a core are moved into it first                                              (core.py, search.py)
+                 or, where fixing by reduced costs leaves little of the whole model, that alone             (fixing.py)
     3. search    each core is solved exactly, apart from the others
     4. join      the best labellings of the cores with the rest of the best labelling, polished: often a better one
     5. grow      where a factor on the border of a core is above its minimum, its variables join the core; back to 3.
@@ -35,11 +36,13 @@ from tightmap.energy.energies import message_offsets
 from tightmap.errors import ModelError, OptionError
 from tightmap.graph.graph import Graph
 from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.registry import make_solver
 from tightmap.runtime import clock
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
 from tightmap.solvers.combilp.blocks import Blocks
+from tightmap.solvers.combilp.fixing import Rest, fix_labels
 from tightmap.solvers.combilp.search import CoreSearch, Growth
 from tightmap.solvers.start_labels import given_or_descended
 
@@ -49,6 +52,8 @@ STALLED = 0.02  # part of the gap: when it closes less in a span, cores are look
 FEW, PART, MOST = 1000, 0.1, 20_000  # blocks to search that are few enough: so many, or this part of all; at most
 STEPS = 10  # of the search on each core in the first attempt; twice as many in every later one
 SECONDS = 5e-8  # for every entry of the messages: about what it takes to begin an attempt
+CHECKS = 8  # iterations of the dual until labels are fixed for the first time, and twice as many every time
+REST_STEPS = 6  # of the search on what is left, the first time; twice as many for every later one
 EXACT = {"cores": False, "elimination": 0}  # cores are small and their bounds nearly tight: plain branch and bound
 
 
@@ -67,6 +72,10 @@ class State:
     attempt: int = 0
     steps: int = 0  # of the searches on cores in this attempt
     search: CoreSearch | None = None
+    rest: Rest | None = None  # what fixing has left, while it is searched
+    rests: int = 0  # how many there were
+    checked: int = 0  # iterations of the dual when labels were last fixed
+    passes: int = 0  # iterations of the dual in all
     most: int = STEPS
     iterations: int = 0
     bound: Certified = field(default_factory=lambda: Certified(-math.inf))
@@ -79,9 +88,13 @@ class CombiLP(Solver):
     """Options of the combination of dual and exact search.
 
     patience  attempts with cores that are given up early, before message passing has converged; 0: it converges first
+    cores     whether cores are looked for
+    fixing    whether labels are fixed by reduced costs, so that what is left of the whole model may be searched
     """
 
     patience: int = 4
+    cores: bool = True
+    fixing: bool = True
 
     name: ClassVar[str] = "combilp"
     summary: ClassVar[str] = "message passing and exact search on the small cores it leaves: proofs of large models"
@@ -122,7 +135,10 @@ class CombiLP(Solver):
     # ------------------------------------------------------------------------------------------- steps
 
     def step(self, state: State) -> Progress:
-        if state.search is None:
+        if state.rest is not None:
+            self._advance_rest(state, state.rest)
+            made = 1
+        elif state.search is None:
             made = self._advance_dual(state)
         else:
             self._advance_cores(state, state.search)
@@ -131,7 +147,7 @@ class CombiLP(Solver):
         best = state.incumbent
         if best.proven_by(state.bound):
             state.done = True
-        pending = state.search is not None and not state.done
+        pending = (state.search is not None or state.rest is not None) and not state.done
         return Progress(best.wide_labels, state.bound, state.done, made, pending=pending, energy=best.energy)
 
     def adopt(self, state: State, labels: Labels) -> None:
@@ -151,7 +167,9 @@ class CombiLP(Solver):
     def _advance_dual(self, state: State) -> int:
         """A step of message passing, or the first one with cores; returns the iterations made."""
         given, state.given = state.given, False
-        if given and self._begin_attempt(state):
+        if given and (self._fix(state) or self._begin_attempt(state)):
+            return 1
+        if state.done:
             return 1
         if state.inner is None:
             context = replace(
@@ -168,10 +186,13 @@ class CombiLP(Solver):
             state.marks.append((made, float(progress.bound)))
         elif state.marks:
             state.marks[-1] = (made, state.marks[-1][1])
+        state.passes += progress.iterations
         if progress.done:
             state.converged = True
-        if progress.done or (state.attempt < self.patience and self._stalled(state)):
-            self._rest(state)
+        stalled = self.cores and state.attempt < self.patience and self._stalled(state)
+        due = self.fixing and state.passes >= max(CHECKS, 2 * state.checked)
+        if progress.done or stalled or due:
+            self._rest(state, progress.done or stalled)
         return progress.iterations
 
     def _stalled(self, state: State) -> bool:
@@ -181,21 +202,62 @@ class CombiLP(Solver):
         gap = state.incumbent.energy - bound
         return bool(before) and bound - before[-1] <= STALLED * 0.25**state.attempt * gap
 
-    def _rest(self, state: State) -> None:
-        """Message passing pauses, or ends, and leaves its messages."""
+    def _rest(self, state: State, attempt: bool) -> None:
+        """Message passing pauses, or ends, and leaves its messages; ``attempt``: cores are looked for, too."""
         final = state.dual.finish(state.inner)
         state.inner = None
         self._offer(state, final.labels)
         self._raise(state, final.bound)
         state.left = final.state
-        if not self._begin_attempt(state) and state.converged:
+        if not (self._fix(state) or (attempt and self._begin_attempt(state))) and state.converged:
             state.done = True
+
+    # ------------------------------------------------------------------------------------------- what fixing leaves
+
+    def _fix(self, state: State) -> bool:
+        """Fix labels by the messages of the dual; whether there is a search on what is left."""
+        messages = given_messages(Init(state=state.left), state.graph) if self.fixing else None
+        entries = len(messages) if messages is not None else 0
+        if messages is None or state.context.remaining() < 4.0 * SECONDS * entries:
+            return False
+        state.checked = state.passes
+        found = fix_labels(Blocks(state.graph, messages.copy()), state.incumbent)
+        if isinstance(found, Rest):
+            state.rest = found
+            state.rests += 1
+            state.steps = 0
+        elif found is not None:
+            self._raise(state, found)
+            state.done = state.incumbent.proven_by(state.bound)
+        return state.rest is not None
+
+    def _advance_rest(self, state: State, rest: Rest) -> None:
+        """A step of the search on what is left; in the end it has the proof, or the dual goes on."""
+        state.story = f"{rest.removed} of {len(state.graph.arrays.unary)} labels fixed"
+        before = rest.core.value
+        rest.core.step(state.exact, state.context)
+        state.steps += 1
+        if rest.core.value < before:
+            labels = rest.outward()
+            self._offer(state, labels)
+            self._offer(state, local_minimum(state.graph, labels, state.context))
+        self._raise(state, rest.bound(state.graph))
+        if rest.core.solved:
+            state.done = state.incumbent.proven_by(state.bound) or state.converged
+            state.rest = None
+        elif state.steps >= REST_STEPS << min(state.rests, 20):
+            if not state.converged:
+                state.rest = None
+            elif not state.context.limited:
+                state.done = True
 
     # ------------------------------------------------------------------------------------------- the cores
 
     def _begin_attempt(self, state: State) -> bool:
         """Cores around the best labelling; False where there is too much to search, or too little time."""
         graph = state.graph
+        if not self.cores:
+            return False
         entries = int(message_offsets(graph)[-1]) if graph.n else 0
         messages = given_messages(Init(state=state.left), graph)
         if messages is None or state.context.remaining() < 4.0 * SECONDS * entries:
