@@ -100,7 +100,15 @@ def test_binary_pairs_begin_with_the_population_of_spins():
 def test_large_sparse_pairs_get_cores_after_trws_and_small_or_dense_ones_do_not():
     phases = {phase.method: phase for phase in plan(spins(60, 60).graph())}
     assert phases["combilp"].follows == "trws"
-    assert "combilp" not in methods(spins(20, 20)) and "combilp" not in methods(glass(60, 90))
+    assert "combilp" not in methods(spins(20, 20))
+
+
+def test_other_pairs_get_their_bound_with_labels_fixed_by_it():
+    """What is left of them may be small enough to search; clusters go on from the same messages."""
+    phases = {phase.method: phase for phase in plan(irregular().graph())}
+    assert "trws" not in phases
+    assert phases["combilp"].options == {"cores": False} and phases["combilp"].follows == ""
+    assert phases["mplp-c"].follows == "combilp"
 
 
 def seams(height, width, labels=4, seed=0, noise=0.0):
@@ -167,7 +175,7 @@ def test_single_changes_come_first_between_loose_constraints_and_subgraphs_betwe
     assert forbidden(chained(loose).graph()) == pytest.approx(1 / 8)
     assert forbidden(chained(tight).graph()) == pytest.approx(3 / 4)
     assert forbidden(irregular().graph()) == 0.0
-    for table, first in ((loose, "annealing"), (tight, "lns")):
+    for table, first in ((loose, "chains"), (tight, "lns")):
         assert [phase.method for phase in plan(chained(table).graph()) if phase.early] == [first]
 
 

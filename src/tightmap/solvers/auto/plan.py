@@ -8,6 +8,7 @@ pairwise                             trws        the bound, and often the proof;
 Potts and other label differences    expansion   good on images, best from where trws has got to
 tables that are nearly metrics       expansion   the same
 higher order                         srmp        the same for any order
+the same, small or dense             combilp     the same bound, and exact search on the labels that cannot be fixed
 sparse pairs, many labels in all     combilp     when trws rises no more: exact search on the cores that it leaves
 tables not too large                 exact       branch and bound, which often ends with the proof
 grids of few labels                  srmp        with squares, when trws rises no more: a better bound
@@ -50,6 +51,8 @@ SPINS = 2000  # variables, for the semidefinite relaxation, which factorises a d
 ROUNDS = ((100, 400), (SPINS, 60))  # without a time limit: variables, and rounds of the same up to there
 TREE = 300  # variables up to which that goes on to branch, and is the best hope of a proof
 CORES = 5000  # labels of a sparse pairwise model from which on the cores of trws are searched, not the whole model
+FIXING = 60_000  # labels, for the search on what is left when labels are fixed by the messages of the bound
+ENTRIES = 50_000_000  # of all tables, for the same
 EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
@@ -149,8 +152,18 @@ def plan(graph: Graph) -> list[Phase]:
         if graph.hard > 0.0:  # cliques of 120 vertices: proven by exact in 1.1 s, by sdp not in 3
             spins, weight = False, 2.0
         phases.append(Phase("sdp", "binary and dense: the semidefinite bound", weight, max_iterations=rounds))
+    sparse = pairwise and not dense and CORES <= labels <= LARGE
+    # where labels can be fixed by the messages of the bound, what is left of the model may be proven at once
+    dual = "trws"
+    if pairwise and not sparse and not differences and labels <= FIXING and graph.m <= FACTORS:
+        if grid_width(graph) is None and table_entries(graph).sum() <= ENTRIES:
+            dual = "combilp"
     if pairwise:
-        pair = [Phase("trws", "the bound", 4.0 if cuts else 1.0, max_iterations=1000)]
+        weight = 4.0 if cuts else 1.0
+        pair = [Phase("trws", "the bound", weight, max_iterations=1000)]
+        if dual == "combilp":
+            why = "the bound, and the search on the labels that it leaves"
+            pair = [Phase(dual, why, weight, {"cores": False}, max_iterations=1000, again=True)]
         if cuts and graph.max_labels > 2:
             why = "differences of labels with non-negative weights" if differences else "tables that are nearly metrics"
             moves = Phase("expansion", why, 4.0, again=True, whole=not differences)
@@ -159,7 +172,7 @@ def plan(graph: Graph) -> list[Phase]:
             pair.insert(1 if differences and labels > ANNEAL else 0, moves)
         phases += pair
         # alone it proves ring N8 and tsukuba in 4 to 6 s on one thread
-        if not dense and CORES <= labels <= LARGE:
+        if sparse:
             why = "sparse: exact search on the cores that trws leaves"
             phases.append(Phase("combilp", why, 1.0, max_iterations=300, follows="trws"))
     else:
@@ -183,9 +196,9 @@ def plan(graph: Graph) -> list[Phase]:
     small = pairwise and graph.max_labels <= SQUARES and labels <= PIXELS
     if small and grid_width(graph) is not None:
         why = "a grid of few labels: squares tighten the bound"
-        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, max_iterations=100, follows="trws"))
+        phases.append(Phase("srmp", why, 1.0, {"clusters": "squares"}, max_iterations=100, follows=dual))
     elif not differences and labels <= TIGHTEN:
-        follows = "trws" if pairwise else "srmp"
+        follows = dual if pairwise else "srmp"
         why, options = "clusters tighten the bound", {"updates": "srmp"}
         phases.append(Phase("mplp-c", why, 1.0, options, turn=GLANCE[1], follows=follows))
     search = []

@@ -49,7 +49,7 @@ from tightmap.solvers.start_labels import descended
 
 BATCH = 4096  # chains in an iteration
 SAMPLE = 200  # chains that tell what one typically costs
-FIRST = 300_000  # most chains of the first cycle: large models begin with few for every variable
+FIRST = (1000, 300_000)  # least and most chains of the first cycle: large models begin with few for every variable
 # The next three were chosen among 2 to 6 values each on nine families of constrained look-alikes, seeds 2 and 3, in 3 s,
 # and looked at on ten others: means there 0.3 % above the best of all, whichever of the better values is taken.
 DRAWN = 8  # most labels that are drawn for one proposal
@@ -275,7 +275,8 @@ class Chains(Solver):
     """Options of the annealing of chains.
 
     cycles       how often to cool
-    sweeps       of the first cycle: chains for every variable; every further cycle is longer by a third
+    sweeps       of the first cycle: chains for every variable (1000 to 300,000 in all); every further cycle is longer by
+                 a third
     temperature  factor on all temperatures
     """
 
@@ -334,7 +335,7 @@ class Chains(Solver):
         initial_costs(state.graph.arrays, state.labels, state.cost)  # afresh: rounding errors have added up
         state.value[:] = energy(state.graph, state.labels)
         state.temperature = heat * state.hot
-        first = max(1, min(self.sweeps * state.graph.n, FIRST))
+        first = min(max(self.sweeps * state.graph.n, FIRST[0]), FIRST[1])
         state.chains = state.left = int(min(1e15, first * GROWTH ** min(state.cycle, 60)))
 
     def adopt(self, state: State, labels: Labels) -> None:
