@@ -40,7 +40,7 @@ from tightmap.problems import read_image
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FAMILIES = IMAGES_AND_NETS | IMAGES | CONSTRAINTS | WEIGHTED | LARGE
-# the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere exact, lns and annealing
+# the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere exact, lns, annealing and chains
 STRONGEST = {
     "photomontage": ("expansion", "trws"),
     "large photomontage": ("expansion", "trws"),
@@ -60,8 +60,8 @@ STRONGEST = {
     "tree field": ("tabu", "annealing"),
     "large characters": ("tabu", "annealing"),
     "large proteins": ("tabu", "annealing", "mplp-c"),
-    "tracking": ("lns", "srmp"),
-    "cell tracking": ("lns", "srmp", "exact"),
+    "tracking": ("lns", "srmp", "chains"),
+    "cell tracking": ("lns", "srmp", "exact", "chains"),
     "filling by P^n": ("srmp", "fusion", "lns"),
     "scene": ("exact", "srmp", "mplp-c"),
     "layouts 3": ("exact", "srmp", "mplp-c"),
@@ -70,8 +70,8 @@ STRONGEST = {
     **dict.fromkeys(("superpixels", "superpixel triples", "neurons", "regions"), ("multicut", "annealing")),
     **dict.fromkeys(("communities", "communities 34", "communities 62", "communities 105"), ("multicut", "tabu")),
 }
-USUAL = ("exact", "lns", "annealing")
-SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "tabu", "exact", "mplp-c", "qpbo")
+USUAL = ("exact", "lns", "annealing", "chains")
+SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "chains", "tabu", "combilp", "exact", "mplp-c", "qpbo")
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "qpbo": {"improve": (3, 0, 1), "reduction": ("fix", "hocr")},
     "fusion": {"reduction": ("fix", "hocr"), "shifts": (True, False), "random": (0, 1, 3), "settle": (False, True)},
     "exact": {"degree": (2, 0, 1, 5), "elimination": (1 << 28, 0, 16), "cores": (True, False)},
-    "combilp": {"patience": (4, 0, 1)},
+    "combilp": {"patience": (4, 0, 1), "cores": (True, False), "fixing": (True, False)},
     "multicut": {"shakes": (100_000, 0, 50), "nodes": (1000, 0, 3)},
     "milp": {},
     "cpsat": {"encoding": ("clauses", "tables")},

@@ -25,6 +25,8 @@ SIZES: dict[str, list[Threshold]] = {
     "turns": [("tightmap.moves.at_once", "VARIABLES", -1)],
     # trws lays out the tables of graphs of a few edges, too
     "streams": [("tightmap.solvers.trws.streams", "FEWEST", 1)],
+    # labels are fixed after every iteration, whatever is left of them
+    "fixing": [("tightmap.solvers.combilp.solver", "CHECKS", 1), ("tightmap.solvers.combilp.fixing", "LEFT", 2)],
     # the exact search does not begin with a look at the tree, and looks for cores beside it
     "slow tree": [
         ("tightmap.solvers.exact.component", "GLIMPSE", 0),
@@ -34,7 +36,7 @@ SIZES: dict[str, list[Threshold]] = {
 }
 IMAGES = ("no list", "few bits")  # those that change what the canonical form of an image is
 _USUAL = {
-    (module, name): int(getattr(import_module(module), name)) for group in SIZES.values() for module, name, _ in group
+    (module, name): getattr(import_module(module), name) for group in SIZES.values() for module, name, _ in group
 }
 
 

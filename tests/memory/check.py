@@ -113,7 +113,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "tabu": [{"spins": False}, {}],
     "sdp": [{"triangles": 0, "exact": 0}, {"exact": 0, "roundings": 0}],
     "exact": [{"elimination": 0}, {"degree": 0, "elimination": 0, "cores": False}],
-    "combilp": [{"patience": 0}],
+    "combilp": [{"patience": 0}, {"cores": False}],
 }  # fmt: skip
 
 
