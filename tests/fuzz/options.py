@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "spins": (True, False),
     },
     "annealing": {"cycles": (24, 1, 2), "sweeps": (50, 1), "temperature": (1.0, 1e-6, 1e6)},
-    "chains": {"cycles": (24, 1, 2), "sweeps": (20, 1), "temperature": (1.0, 1e-6, 1e6)},
+    "chains": {"cycles": (10, 1, 2), "sweeps": (20, 1), "temperature": (1.0, 1e-6, 1e6)},
     "forest-annealing": {"cycles": (12, 1, 2), "sweeps": (0, 1, 5), "temperature": (2.0, 1e-6, 1e6)},
     "lns": {"cycles": (10, 1, 2), "table": (16384, 4, 64)},
     "pgd": {"line_search": LINE_SEARCH, "step_rule": ("spectral", "fixed"), **STARTS},

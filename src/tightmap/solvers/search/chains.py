@@ -280,7 +280,7 @@ class Chains(Solver):
     temperature  factor on all temperatures
     """
 
-    cycles: int = 24
+    cycles: int = 10
     sweeps: int = 20
     temperature: float = 1.0
 
