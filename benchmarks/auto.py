@@ -40,7 +40,7 @@ from tightmap.problems import read_image
 
 DATA = Path(os.environ.get("TIGHTMAP_DATA", Path(__file__).parents[2] / "shared" / "data"))
 FAMILIES = IMAGES_AND_NETS | IMAGES | CONSTRAINTS | WEIGHTED | LARGE
-# the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere exact, lns, annealing and chains
+# the single methods that were ahead of the others somewhere in a family, in 3 s; elsewhere the usual ones
 STRONGEST = {
     "photomontage": ("expansion", "trws"),
     "large photomontage": ("expansion", "trws"),
@@ -71,7 +71,7 @@ STRONGEST = {
     **dict.fromkeys(("communities", "communities 34", "communities 62", "communities 105"), ("multicut", "tabu")),
 }
 USUAL = ("exact", "lns", "annealing", "chains")
-SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", "lns", "annealing", "chains", "tabu", "combilp", "exact", "mplp-c", "qpbo")
+SINGLES = ("trws", "srmp", "expansion", "fusion", "admm", *USUAL, "tabu", "combilp", "mplp-c", "qpbo")
 
 
 @dataclass(frozen=True)

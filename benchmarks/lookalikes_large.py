@@ -4,7 +4,7 @@
     plants                a hundred sites and as many shops: which sites to open, and where each shop gets its goods
     more plants           the same, twice as many of each
     rotamers              proteins whose residues have up to a hundred and fifty rotamers, most of which clash somewhere
-    open shop             tasks with hundreds of possible beginnings, of which those of one job or machine do not overlap
+    open shop             tasks with a hundred possible beginnings; those of one job or machine do not overlap
     forced CSP            random tables of forbidden pairs at the threshold, with a hidden solution
     broken CSP            random tables of forbidden pairs without a solution
     large latin squares   holes of latin squares of fifteen to refill at least cost

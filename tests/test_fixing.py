@@ -62,7 +62,7 @@ def test_reduced_costs_are_those_of_the_formula_and_below_all_energies(order, ha
 @pytest.mark.parametrize("integral", [False, True])
 @pytest.mark.parametrize(("order", "hard"), SHAPES)
 def test_what_is_left_has_all_better_labellings_at_their_costs(order, hard, integral, monkeypatch):
-    monkeypatch.setattr(fixing, "LEFT", 1.0)
+    monkeypatch.setattr(fixing, "GONE", 0.0)
     found = 0
     for model, rng in models(order, hard, 25, integral):
         graph = model.graph()
@@ -96,7 +96,7 @@ def test_what_is_left_has_all_better_labellings_at_their_costs(order, hard, inte
 @pytest.mark.parametrize(("order", "hard"), SHAPES)
 def test_no_claim_is_wrong(order, hard, integral, options, monkeypatch):
     """Fixing is tried early and whatever is left, from a labelling that need not be the best."""
-    monkeypatch.setattr(fixing, "LEFT", 1.0)
+    monkeypatch.setattr(fixing, "GONE", 0.0)
     monkeypatch.setattr("tightmap.solvers.combilp.solver.CHECKS", 1)
     proven = 0
     for model, rng in models(order, hard, 12, integral):
@@ -141,4 +141,3 @@ def test_where_all_labels_of_a_variable_are_gone_the_best_labelling_is_optimal()
     bound = fix_labels(blocks, incumbent)
     assert bound is not None and not isinstance(bound, Rest)
     assert incumbent.proven_by(bound)
-

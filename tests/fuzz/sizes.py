@@ -26,7 +26,7 @@ SIZES: dict[str, list[Threshold]] = {
     # trws lays out the tables of graphs of a few edges, too
     "streams": [("tightmap.solvers.trws.streams", "FEWEST", 1)],
     # labels are fixed after every iteration, whatever is left of them
-    "fixing": [("tightmap.solvers.combilp.solver", "CHECKS", 1), ("tightmap.solvers.combilp.fixing", "LEFT", 2)],
+    "fixing": [("tightmap.solvers.combilp.solver", "CHECKS", 1), ("tightmap.solvers.combilp.fixing", "GONE", 0)],
     # the exact search does not begin with a look at the tree, and looks for cores beside it
     "slow tree": [
         ("tightmap.solvers.exact.component", "GLIMPSE", 0),
@@ -35,9 +35,7 @@ SIZES: dict[str, list[Threshold]] = {
     ],
 }
 IMAGES = ("no list", "few bits")  # those that change what the canonical form of an image is
-_USUAL = {
-    (module, name): getattr(import_module(module), name) for group in SIZES.values() for module, name, _ in group
-}
+_USUAL = {(module, name): getattr(import_module(module), name) for group in SIZES.values() for module, name, _ in group}
 
 
 def treat_as(sizes: Collection[str]) -> None:

@@ -154,10 +154,9 @@ def plan(graph: Graph) -> list[Phase]:
         phases.append(Phase("sdp", "binary and dense: the semidefinite bound", weight, max_iterations=rounds))
     sparse = pairwise and not dense and CORES <= labels <= LARGE
     # where labels can be fixed by the messages of the bound, what is left of the model may be proven at once
-    dual = "trws"
-    if pairwise and not sparse and not differences and labels <= FIXING and graph.m <= FACTORS:
-        if grid_width(graph) is None and table_entries(graph).sum() <= ENTRIES:
-            dual = "combilp"
+    irregular = pairwise and not sparse and not differences and labels <= FIXING and graph.m <= FACTORS
+    irregular = irregular and grid_width(graph) is None and table_entries(graph).sum() <= ENTRIES
+    dual = "combilp" if irregular else "trws"
     if pairwise:
         weight = 4.0 if cuts else 1.0
         pair = [Phase("trws", "the bound", weight, max_iterations=1000)]

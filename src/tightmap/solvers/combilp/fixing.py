@@ -39,7 +39,7 @@ from tightmap.solvers.combilp.core import Core
 ENTRIES = 2_000_000  # of all tables of what is left: more is not searched
 FACTORS = 60_000  # the same, of its factors
 CHUNK = 1_000_000  # entries of the tables that are cut down together
-LEFT = 0.7  # part of the labels: where more are left, the search on the whole model does as well
+GONE = 0.3  # part of the labels: where fewer can go, the search on the whole model does as well
 
 
 @one_form
@@ -127,12 +127,17 @@ def fix_labels(blocks: Blocks, incumbent: Incumbent) -> Rest | Certified | None:
     limit = certify(graph, raw + float(extra[gone].min()), wrong)
     best = incumbent.wide_labels
     gone[g.offset[:-1] + best] = False
-    count = g.cards - np.add.reduceat(gone, g.offset[:-1], dtype=np.int64)
-    if count.sum() > LEFT * len(gone):
+    all_labels = g.cards.astype(np.int64)
+    count = all_labels - np.add.reduceat(gone, g.offset[:-1], dtype=np.int64)
+    if gone.sum() < GONE * len(gone):
         return None
     sizes, free = _sizes(graph, count)
     inside = np.flatnonzero(free > 0)
-    if len(inside) > FACTORS or sizes[inside].sum() > ENTRIES or _sizes(graph, g.cards)[0][inside].sum() > 50 * ENTRIES:
+    if (
+        len(inside) > FACTORS
+        or sizes[inside].sum() > ENTRIES
+        or _sizes(graph, all_labels)[0][inside].sum() > 50 * ENTRIES
+    ):
         return None
     own, joint = blocks.excess(best, np.flatnonzero(count == 1), np.flatnonzero(free == 0))
     alone, outside = np.flatnonzero(count == 1), np.flatnonzero(free == 0)
@@ -161,6 +166,7 @@ def _core(
 ) -> tuple[Core, list[Labels]]:
     """The variables with more than one label left, with the reparametrised costs."""
     graph, g = blocks.graph, blocks.graph.arrays
+    all_labels = g.cards.astype(np.int64)
     variables = np.flatnonzero(count > 1)
     place = np.full(graph.n, -1, np.int64)
     place[variables] = np.arange(len(variables))
@@ -170,7 +176,7 @@ def _core(
     unary = [own[begin[k] : begin[k + 1]][kept[i]].copy() for k, i in enumerate(variables.tolist())]
     size = [np.abs(costs) for costs in unary]  # of what is added up
     groups: dict[tuple[int, ...], list[tuple[list[int], np.ndarray]]] = {}
-    entries = np.cumsum(_sizes(graph, g.cards)[0][inside])
+    entries = np.cumsum(_sizes(graph, all_labels)[0][inside])
     none = np.zeros(0, np.int64)
     for chunk in np.split(inside, np.searchsorted(entries, np.arange(CHUNK, entries[-1:].sum(), CHUNK))):
         _, joint, first = blocks.tables(none, chunk)
@@ -204,7 +210,7 @@ def _core(
     offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
     sums = Sums(offset, np.concatenate(unary) if unary else np.zeros(0), owned=True)
     rest = assemble(pieces, cards, sums, np.arange(len(variables)), np.full(len(variables), -1), None)
-    mine = np.array([int(np.searchsorted(kept[i], best[i])) for i in variables.tolist()], dtype=np.int64)
-    value = energy(rest, mine)
-    core = Core(variables, inside, rest, 0.0, 0.0, mine, value, members=set(variables.tolist()))
+    labels = np.array([int(np.searchsorted(kept[i], best[i])) for i in variables.tolist()], dtype=np.int64)
+    value = energy(rest, labels)
+    core = Core(variables, inside, rest, 0.0, 0.0, labels, value, members=set(variables.tolist()))
     return core, [kept[i] for i in variables.tolist()]

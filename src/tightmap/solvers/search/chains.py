@@ -17,8 +17,9 @@ proposed.  The costs of all labels are kept up to date (moves/kept_costs.py); un
 
 A cycle cools geometrically and ends with descent; what it found is fused region by region into the best labelling
 (moves/components.py).  Cycles become longer and longer, so that the time there is decides how slowly the last one
-cools.  The first one hardly climbs at all; the temperatures of the others go round a few multiples of what a chain typically costs at a local minimum, the hot
-ones from where the last cycle ended, the gentle ones around the best labelling.
+cools.  The first one hardly climbs at all; the temperatures of the others go round a few multiples of what a chain
+typically costs at a local minimum, the hot ones from where the last cycle ended, the gentle ones around the best
+labelling.
 
 Any order, any kind of factor.  Best beside hard constraints: assignment, location, scheduling, tracking, colouring with
 prices.  There is no bound; ``auto`` adds it.
@@ -49,9 +50,9 @@ from tightmap.solvers.start_labels import descended
 
 BATCH = 4096  # chains in an iteration
 SAMPLE = 200  # chains that tell what one typically costs
-FIRST = (1000, 300_000)  # least and most chains of the first cycle: large models begin with few for every variable
-# The next three were chosen among 2 to 6 values each on nine families of constrained look-alikes, seeds 2 and 3, in 3 s,
-# and looked at on ten others: means there 0.3 % above the best of all, whichever of the better values is taken.
+FIRST = (1000, 300_000)  # least and most chains of the first cycle: large models have few for every variable
+# The next three were chosen among two to six values each on nine families of constrained look-alikes, seeds 2 and 3,
+# in 3 s, and looked at on ten others, where the better ones were alike: means 0.3 % above the best of all.
 DRAWN = 8  # most labels that are drawn for one proposal
 COLD = 0.05  # last temperature of a cycle, relative to its first
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of a chain
@@ -70,7 +71,7 @@ class Chain(NamedTuple):
     urgent: npt.NDArray[np.int64]  # (n,) whose neighbours changed, not looked at since
     waiting: npt.NDArray[np.int64]  # (n,) those of them that would gain, but violate nothing
     trail: npt.NDArray[np.int64]  # (n, 2) who changed, and the label before
-    count: npt.NDArray[np.int64]  # (2,) the number of this chain, and how many changed in it
+    state: npt.NDArray[np.int64]  # (2,) the number of this chain, and how many changed in it
 
 
 def room_for(n: int) -> Chain:
@@ -99,11 +100,11 @@ def _best_label(g, cost, j, now, random):
 @lean
 def _change(g, labels, cost, chain, i, s):
     """Give i the label s, as a part of the chain."""
-    at = chain.count[1]
+    at = chain.state[1]
     chain.trail[at, 0] = i
     chain.trail[at, 1] = labels[i]
-    chain.count[1] = at + 1
-    chain.changed[i] = chain.count[0]
+    chain.state[1] = at + 1
+    chain.changed[i] = chain.state[0]
     change_label(g, labels, cost, i, s)
 
 
@@ -117,9 +118,9 @@ def follow(g, labels, cost, i, s, hard, tiny, chain, touched, random):
     """
     n = len(g.cards)
     urgent, waiting, queued, changed = chain.urgent, chain.waiting, chain.queued, chain.changed
-    chain.count[0] += 1
-    chain.count[1] = 0
-    now = chain.count[0]
+    chain.state[0] += 1
+    chain.state[1] = 0
+    now = chain.state[0]
     d = cost[g.offset[i] + s] - cost[g.offset[i] + labels[i]]
     head = ahead = size = others = 0  # first place and length of the urgent and of the waiting queue
     work = 0
@@ -171,7 +172,7 @@ def follow(g, labels, cost, i, s, hard, tiny, chain, touched, random):
 @lean
 def undo(g, labels, cost, chain):
     """Back to the labels before the chain."""
-    for at in range(chain.count[1] - 1, -1, -1):
+    for at in range(chain.state[1] - 1, -1, -1):
         change_label(g, labels, cost, chain.trail[at, 0], chain.trail[at, 1])
 
 
@@ -233,7 +234,7 @@ def anneal(g, labels, cost, best, value, temperature, rate, chains, hard, tiny, 
         if d <= 0.0 or (d < 20.0 * temperature and uniform(random) < np.exp(-d / temperature)):
             if lowest and d > 0.0:
                 _copy(labels, best)
-                for at in range(chain.count[1]):
+                for at in range(chain.state[1]):
                     best[chain.trail[at, 0]] = chain.trail[at, 1]
                 work += len(labels)
                 lowest = False
@@ -275,8 +276,7 @@ class Chains(Solver):
     """Options of the annealing of chains.
 
     cycles       how often to cool
-    sweeps       of the first cycle: chains for every variable (1000 to 300,000 in all); every further cycle is longer by
-                 a third
+    sweeps       of the first cycle: chains for every variable (1000 to 300,000 in all); the next ones become longer
     temperature  factor on all temperatures
     """
 
