@@ -248,7 +248,7 @@ class CombiLP(Solver):
         elif state.steps >= REST_STEPS << min(state.rests, 20):
             if not state.converged:
                 state.rest = None
-            elif not state.context.limited:
+            elif state.context.deadline is None:  # otherwise there is nothing better to do with the time
                 state.done = True
 
     # ------------------------------------------------------------------------------------------- the cores
