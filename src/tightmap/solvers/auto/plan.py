@@ -210,7 +210,7 @@ def plan(graph: Graph) -> list[Phase]:
         weight = 1.0 if dense or cuts or (not pairwise and labels > ANNEAL) else 4.0
         search.append(Phase("lns", "exact moves over subgraphs", weight, endless={"cycles": ENDLESS}, early=stiff))
     flips = pairwise and graph.max_labels == 2 and not differences and labels <= (FLIPS if dense else TABU)
-    # Beside hard constraints chains are the strongest search.  In 3 s, seed 1, chains and the best of annealing, lns and
+    # Beside hard constraints chains are the strongest search.  In 3 s, seed 1, chains and the best of annealing, lns,
     # tabu: tracking -7103, -6731; jobs 263, 270; 200 sites 24545, 29778; random CSP 12257, 12472; labs 550, 542.  On
     # soft models they are about as good as annealing (surfaces 494.3, 492.2; clauses 28, 28; dynamic net 230.3, 244.1)
     hard = graph.hard > 0.0
