@@ -218,7 +218,7 @@ def plan(graph: Graph) -> list[Phase]:
     hard = graph.hard > 0.0
     if labels <= ANNEAL and (hard or not flips):
         soft = 1.0 if cuts else 2.0
-        weight, why = 4.0 if hard else soft, "changes and what follows from them"
+        weight, why = 4.0 if hard and not stiff else soft, "changes and what follows from them"
         early = hard and not stiff
         search.append(Phase("chains", why, weight, endless={"cycles": ENDLESS}, early=early))
     if labels <= ANNEAL:
