@@ -146,3 +146,13 @@ def test_a_run_that_ends_before_the_cut_has_descended() -> None:
         result = tm.solve(model, method, max_iterations=0, init=start)
         assert result.status is tm.Status.ITERATION_LIMIT
         assert result.energy == pytest.approx(graph.user_energy(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("method", ["expansion", "qpbo", "auto"])
+@pytest.mark.parametrize("huge", [3e11, 3e14])
+def test_a_small_cost_beside_a_huge_one_is_not_overlooked(method, huge):
+    """Capacities are whole numbers; descent sees what their grain hides."""
+    model = tm.Model([2, 2])
+    model.add_unaries([[-0.01, 0.0], [0.0, huge]])
+    model.add_potts([[0, 1]], [6e-10])
+    assert tm.solve(model, method).energy == pytest.approx(-0.01)

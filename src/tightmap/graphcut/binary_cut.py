@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy.certificate import UNIT, Certified, certify
+from tightmap.energy.certificate import UNIT, Certified, Proof, certify
+from tightmap.energy.energies import energy
 from tightmap.factors.pairs import plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray, PairArrays
 from tightmap.graph.lattice import Lattice
@@ -30,6 +31,8 @@ from tightmap.graph.stencil import distinct_steps
 from tightmap.graphcut.flow import Flow
 from tightmap.graphcut.network import Csr, Grid, csr_from_edges
 from tightmap.graphcut.qpbo import GRID_FILL, MOST_STEPS, unit
+from tightmap.moves.context import Context
+from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.memory import require
 from tightmap.runtime.pace import EVER
@@ -255,6 +258,17 @@ def minimum_by_one_cut(graph: Graph, largest: bool = False, left: float = EVER) 
     raw = float(known[SUM] + known[REST]) + (taken + value) / made.scale
     labels = flow.source_side(largest)[made.first : made.first + graph.n].astype(np.int64)
     return labels, certify(graph, raw + graph.constant, error, worst=False)
+
+
+def settled_cut(graph: Graph, cut: tuple[IntArray, Certified], context: Context) -> IntArray:
+    """The labels of that cut, or the local minimum below them.
+
+    Capacities are whole numbers: beside far larger costs the cut may have overlooked a small one.
+    """
+    labels, bound = cut
+    if Proof(graph).holds(labels, energy(graph, labels), bound):
+        return labels
+    return local_minimum(graph, labels, context)
 
 
 def _most_neighbours(net: Csr | Grid) -> int:

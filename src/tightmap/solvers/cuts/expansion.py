@@ -34,7 +34,7 @@ from tightmap.errors import OptionError
 from tightmap.factors.kinds import METRIC
 from tightmap.graph.graph import Graph, IntArray
 from tightmap.graph.pixel_costs import WORTH
-from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, settled_cut
 from tightmap.graphcut.expansion import Expansion as Moves
 from tightmap.graphcut.fusion import fuse_proposal
 from tightmap.graphcut.pairwise import PairModel, other_unaries, pair_model
@@ -212,7 +212,7 @@ class Expansion(Solver):
             except TimeUp:
                 return Progress(iterations=0, late=True)
             assert found is not None  # is_one_cut() said so
-            state.labels = found[0]
+            state.labels = settled_cut(state.graph, found, state.context)
             return Progress(labels=state.labels, done=True)
         if state.labels is not None:
             return self._roof_step(state)

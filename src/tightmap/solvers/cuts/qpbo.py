@@ -25,7 +25,7 @@ from tightmap.energy.certificate import certify
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
-from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, settled_cut
 from tightmap.graphcut.qpbo import QPBO, SubmodularCut
 from tightmap.graphcut.quadratise import MAX_ARITY, Quadratic, quadratise
 from tightmap.moves.context import Context, Labels
@@ -105,7 +105,7 @@ class QPBOSolver(Solver):
         graph = state.graph
         found = minimum_by_one_cut(graph, left=time_left(state.context))
         if found is not None:
-            state.labels, state.bound = found
+            state.labels, state.bound = settled_cut(graph, found, state.context), found[1]
             return Progress(labels=state.labels, bound=state.bound, done=True)
         zeros, ones = np.zeros(graph.n, np.int64), np.ones(graph.n, np.int64)
         q = quadratise(graph, zeros, ones, self.reduction)
