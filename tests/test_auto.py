@@ -92,6 +92,18 @@ def test_dense_binary_models_get_the_semidefinite_bound_and_others_do_not():
     assert result.status is tm.Status.OPTIMAL and "sdp (" in result.note
 
 
+def test_large_models_with_the_semidefinite_bound_are_searched_only_where_they_are_narrow():
+    rng = np.random.default_rng(0)
+    n = 400
+    band = [[i, i + k] for k in range(1, 7) for i in range(n - k)]
+    far = [sorted(rng.choice(n, 2, replace=False)) for _ in range(6 * n)]
+    for pairs, searched in ((band, True), (far, False)):
+        model = tm.Model([2] * n)
+        model.add_potts(pairs, rng.choice([-1.0, 1.0], len(pairs)))
+        found = methods(model)
+        assert "sdp" in found and ("exact" in found) == searched
+
+
 def test_binary_pairs_begin_with_the_population_of_spins():
     for model in (glass(30), spins(20, 20)):
         assert [phase.method for phase in plan(model.graph()) if phase.early] == ["tabu"]

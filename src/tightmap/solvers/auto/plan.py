@@ -57,6 +57,7 @@ ENTRIES = 50_000_000  # of all tables, for the same
 EXACT = 20_000  # labels, for the exact search
 FACTORS = 50_000  # factors, for the exact search
 NARROW = (18.0, 20.0, 100_000)  # elimination alone: log2 of its largest table and of all, effort to find an order
+HOPE = (24.0, 26.0, 10_000_000)  # the same where the search itself has no chance; tens of milliseconds
 ANNEAL = 100_000  # labels, for simulated annealing
 LARGE = 4_000_000  # labels; on larger models methods run one after the other instead of taking turns
 TRIANGLES = 0.75  # part of the triangles of labels that hold, for cuts: between chance, 0.5, and metrics, 1
@@ -184,12 +185,12 @@ def plan(graph: Graph) -> list[Phase]:
         )
         if image:
             phases.append(Phase("fusion", "moves between whole labellings", 4.0, again=True))
-    # of a large one with the semidefinite bound the exact search proves nothing: G14 in 20 s, 5.7 s of it
-    if labels <= EXACT and graph.m <= FACTORS and not (spins and graph.n > TREE):
+    if labels <= EXACT and graph.m <= FACTORS:
         prepare = math.inf if spins else ENTRY * float(table_entries(graph).sum()) + FACTOR * graph.m
         if narrow(graph, *NARROW):
             phases.insert(0, Phase("exact", "small induced width: elimination", 8.0, prepare=prepare))
-        else:
+        # of a large model with the semidefinite bound only elimination proves anything: G14 in 20 s, 5.7 s of search
+        elif not (spins and graph.n > TREE) or narrow(graph, *HOPE):
             weight = 2.0 if spins or (dense and graph.n > FEW) else 6.0
             why = "tables not too large: branch and bound"
             closes = not spins and float(np.log2(graph.arrays.cards).sum()) <= BITS
