@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from tightmap.canonical.recognise import Sums
 from tightmap.energy.certificate import UNIT
 from tightmap.energy.energies import energy
 from tightmap.factors.piece import Piece
-from tightmap.graph.graph import Graph, IntArray, Kind
+from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
 from tightmap.moves.context import Context, Labels
 from tightmap.solvers.base import Init, Solver
 from tightmap.solvers.combilp.blocks import Blocks
@@ -149,22 +149,11 @@ class Core:
             self.solved, self.inner = True, None
 
 
-def make_core(blocks: Blocks, near: Neighbours, members: set[int], labels: Labels) -> Core:
-    """The core on some variables with the costs that they have now; ``labels`` of the whole model to begin with."""
-    variables = np.array(sorted(members), dtype=np.int64)
-    factors = near.inside(members)
-    own, joint, begin = blocks.tables(variables, factors)
-    place = {int(i): k for k, i in enumerate(variables)}
-    cards = blocks.graph.arrays.cards[variables].astype(np.int64)
-    groups: dict[tuple[int, int], list[tuple[list[int], np.ndarray]]] = {}
-    for k, f in enumerate(factors.tolist()):
-        scope = [place[i] for i in near.members(f)]
-        table = joint[begin[k] : begin[k + 1]]
-        if scope != sorted(scope):
-            turn = sorted(range(len(scope)), key=scope.__getitem__)
-            table = table.reshape(cards[scope]).transpose(turn).reshape(-1)
-            scope.sort()
-        groups.setdefault((len(scope), len(table)), []).append((scope, table))
+Tables = list[tuple[list[int], np.ndarray]]  # scopes, ascending, and entries in C order
+
+
+def graph_of(unary: FloatArray, cards: IntArray, groups: Mapping[Any, Tables]) -> Graph:
+    """A graph of dense tables; those of a group have the same shape."""
     pieces = [
         Piece(
             Kind.DENSE,
@@ -176,8 +165,27 @@ def make_core(blocks: Blocks, near: Neighbours, members: set[int], labels: Label
         )
         for _, rows in sorted(groups.items())
     ]
-    sums = Sums(np.concatenate(([0], np.cumsum(cards))).astype(np.int64), own, owned=True)
-    graph = assemble(pieces, cards, sums, np.arange(len(variables)), np.full(len(variables), -1), None)
+    sums = Sums(np.concatenate(([0], np.cumsum(cards))).astype(np.int64), unary, owned=True)
+    return assemble(pieces, cards, sums, np.arange(len(cards)), np.full(len(cards), -1), None)
+
+
+def make_core(blocks: Blocks, near: Neighbours, members: set[int], labels: Labels) -> Core:
+    """The core on some variables with the costs that they have now; ``labels`` of the whole model to begin with."""
+    variables = np.array(sorted(members), dtype=np.int64)
+    factors = near.inside(members)
+    own, joint, begin = blocks.tables(variables, factors)
+    place = {int(i): k for k, i in enumerate(variables)}
+    cards = blocks.graph.arrays.cards[variables].astype(np.int64)
+    groups: dict[tuple[int, int], Tables] = {}
+    for k, f in enumerate(factors.tolist()):
+        scope = [place[i] for i in near.members(f)]
+        table = joint[begin[k] : begin[k + 1]]
+        if scope != sorted(scope):
+            turn = sorted(range(len(scope)), key=scope.__getitem__)
+            table = table.reshape(cards[scope]).transpose(turn).reshape(-1)
+            scope.sort()
+        groups.setdefault((len(scope), len(table)), []).append((scope, table))
+    graph = graph_of(own, cards, groups)
     least = math.fsum((*blocks.low_v[variables].tolist(), *blocks.low_f[factors].tolist()))
     wrong = UNIT * float(blocks.wrong_v[variables].sum() + blocks.wrong_f[factors].sum())
     mine = labels[variables].astype(np.int64)

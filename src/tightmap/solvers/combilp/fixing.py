@@ -23,18 +23,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tightmap.canonical.assemble import assemble
-from tightmap.canonical.recognise import Sums
 from tightmap.energy.certificate import SHARE, UNIT, Certified, certify
 from tightmap.energy.energies import energy
 from tightmap.factors.kernels import minmarg, most_labels
-from tightmap.factors.piece import Piece
-from tightmap.graph.graph import FloatArray, Graph, IntArray, Kind
+from tightmap.graph.graph import FloatArray, Graph, IntArray
 from tightmap.graph.one_form import one_form
 from tightmap.moves.context import Incumbent, Labels
 from tightmap.runtime.compiled import compiled
 from tightmap.solvers.combilp.blocks import Blocks, load_belief, negative_messages, over_blocks
-from tightmap.solvers.combilp.core import Core
+from tightmap.solvers.combilp.core import Core, Tables, graph_of
 
 ENTRIES = 2_000_000  # of all tables of what is left: more is not searched
 FACTORS = 60_000  # the same, of its factors
@@ -175,7 +172,7 @@ def _core(
     begin = np.concatenate(([0], np.cumsum(g.cards[variables], dtype=np.int64)))
     unary = [own[begin[k] : begin[k + 1]][kept[i]].copy() for k, i in enumerate(variables.tolist())]
     size = [np.abs(costs) for costs in unary]  # of what is added up
-    groups: dict[tuple[int, ...], list[tuple[list[int], np.ndarray]]] = {}
+    groups: dict[tuple[int, ...], Tables] = {}
     entries = np.cumsum(_sizes(graph, all_labels)[0][inside])
     none = np.zeros(0, np.int64)
     for chunk in np.split(inside, np.searchsorted(entries, np.arange(CHUNK, entries[-1:].sum(), CHUNK))):
@@ -195,21 +192,7 @@ def _core(
                 groups.setdefault(table.shape, []).append((mine, table.reshape(-1)))
     for k, i in enumerate(variables.tolist()):
         unary[k] -= 2.0 * UNIT * (g.adj_start[i + 1] - g.adj_start[i] + 2) * size[k]
-    pieces = [
-        Piece(
-            Kind.DENSE,
-            np.array([scope for scope, _ in rows], dtype=np.int64),
-            np.ones(len(rows)),
-            np.arange(len(rows)),
-            np.stack([table for _, table in rows]),
-            np.zeros((len(rows), 0), dtype=np.int64),
-        )
-        for _, rows in sorted(groups.items())
-    ]
-    cards = count[variables]
-    offset = np.concatenate(([0], np.cumsum(cards))).astype(np.int64)
-    sums = Sums(offset, np.concatenate(unary) if unary else np.zeros(0), owned=True)
-    rest = assemble(pieces, cards, sums, np.arange(len(variables)), np.full(len(variables), -1), None)
+    rest = graph_of(np.concatenate(unary) if unary else np.zeros(0), count[variables], groups)
     labels = np.array([int(np.searchsorted(kept[i], best[i])) for i in variables.tolist()], dtype=np.int64)
     value = energy(rest, labels)
     core = Core(variables, inside, rest, 0.0, 0.0, labels, value, members=set(variables.tolist()))

@@ -27,15 +27,15 @@ import numpy as np
 from tightmap.energy.energies import energy
 from tightmap.errors import OptionError
 from tightmap.graph.graph import Graph
-from tightmap.moves.components import component_fusion
 from tightmap.moves.context import Context, Incumbent, Labels, Vector
-from tightmap.moves.coordinate_descent import initial_costs, local_minimum
+from tightmap.moves.coordinate_descent import initial_costs
 from tightmap.moves.kept_costs import change_label, costs_touched
 from tightmap.runtime.compiled import lean
 from tightmap.runtime.pace import LOOK, SLICE, end_of, late, time_left
 from tightmap.runtime.random_numbers import start_state, uniform
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
+from tightmap.solvers.search.absorb import absorb
 from tightmap.solvers.search.temperature import typical_change
 from tightmap.solvers.start_labels import descended
 
@@ -185,18 +185,11 @@ class Annealing(Solver):
         state.budget = ITERATION
         improved = None
         if state.left == 0:
-            improved = self._absorb(state)
+            improved = absorb(state.graph, state.context, state.incumbent, state.walk)
             self._next_cycle(state)
         done, pending = state.cycle >= self.cycles, state.left < state.sweeps
         return Progress(improved, done=done, info=info, pending=pending, energy=state.incumbent.energy)
 
-    def _absorb(self, state: State) -> Labels | None:
-        """Improve the best labelling with what the present cycle found; the new one, if it did."""
-        found = local_minimum(state.graph, state.walk, state.context)
-        labels = state.incumbent.wide_labels
-        component_fusion(state.graph.arrays, labels, found)
-        return labels if state.incumbent.offer(labels) else None
-
     def finish(self, state: State) -> Final:
-        self._absorb(state)
+        absorb(state.graph, state.context, state.incumbent, state.walk)
         return Final(labels=state.incumbent.wide_labels)
