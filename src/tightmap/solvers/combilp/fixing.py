@@ -136,8 +136,8 @@ def fix_labels(blocks: Blocks, incumbent: Incumbent) -> Rest | Certified | None:
         or _sizes(graph, all_labels)[0][inside].sum() > 50 * ENTRIES
     ):
         return None
-    own, joint = blocks.excess(best, np.flatnonzero(count == 1), np.flatnonzero(free == 0))
     alone, outside = np.flatnonzero(count == 1), np.flatnonzero(free == 0)
+    own, joint = blocks.excess(best, alone, outside)
     parts = (*blocks.low_v[alone].tolist(), *own.tolist(), *blocks.low_f[outside].tolist(), *joint.tolist())
     folded = math.fsum((graph.constant, *parts))
     wrong = UNIT * float(2.0 * blocks.wrong_v[alone].sum() + 2.0 * blocks.wrong_f[outside].sum())
