@@ -1,6 +1,6 @@
 """Whole runs of ``auto``'s scheduler with scripted methods: no models, no solvers, no clock.
 
-    python -m tests.scripted_methods [--runs 200]
+    python -m tests.scripted_methods [--runs 200] [--hands 2]
 
 prints the regret on random line-ups: how much of what the best single method reaches within the same limit is missed by
 the methods together, and how long a proof takes beside the time that the proving method needs alone.
@@ -74,24 +74,34 @@ def _share(s: Script) -> Share:
     return Share(s.name, s.plan, s.bounds, s.follows, proves=s.proves or s.closes, closes=s.closes)
 
 
-def play(scripts: Sequence[Script], limit: float) -> Played:
-    """A run with these methods, as auto makes it."""
+def play(scripts: Sequence[Script], limit: float, hands: int = 1) -> Played:
+    """A run with these methods, as auto makes it with so many turns at once."""
     shares = {s.name: _share(s) for s in scripts}
     by_name = {s.name: s for s in scripts}
     scheduler = Scheduler(limit, list(shares.values()))
+    scheduler.hands = hands
     energy, bound, now = START, -math.inf, 0.0
     first: dict[str, float] = {}
+    ends: dict[str, tuple[float, float]] = {}  # of the turns under way, and how long they are
     while now < limit and bound < energy:
-        share = scheduler.next(now, shares.values())
-        script = by_name[share.name]
-        first.setdefault(share.name, now)
-        scheduler.begin(share, energy, bound)
-        turn = max(scheduler.turn(share), script.step)
-        energy = script.run(turn, energy)
-        now += turn
+        while len(ends) < hands:
+            share = scheduler.next(now, shares.values(), busy=[shares[name] for name in ends])
+            if share is None:
+                break
+            first.setdefault(share.name, now)
+            scheduler.begin(share, energy, bound)
+            turn = max(scheduler.turn(share), by_name[share.name].step)
+            ends[share.name] = (now + turn, turn)
+        name = min(ends, key=lambda n: ends[n])
+        now, turn = ends.pop(name)
+        script, share = by_name[name], shares[name]
+        lower = script.run(turn, energy)
         scheduler.used(share, turn)
         share.bound = script.bound
-        bound = max(bound, script.bound)
+        higher = max(bound, script.bound)
+        raised = higher - bound if math.isfinite(bound) else 0.0
+        scheduler.meanwhile([shares[n] for n in ends], fell=energy - lower, raised=raised)
+        energy, bound = lower, higher
         scheduler.end(share, now, energy, bound)
     return Played(energy, bound, now, {s.name: s.work for s in scripts}, first)
 
@@ -123,9 +133,9 @@ def line_up(seed: int) -> list[Script]:
     return scripts
 
 
-def regret(seed: int, limit: float) -> tuple[float, float]:
+def regret(seed: int, limit: float, hands: int = 1) -> tuple[float, float]:
     """Part of the best single method's descent that is missed; seconds to the proof over the prover's own (or nan)."""
-    together = play(line_up(seed), limit)
+    together = play(line_up(seed), limit, hands)
     best = min(alone(script, limit) for script in line_up(seed))
     missed = max(0.0, together.energy - best) / (START - best) if best < START else 0.0
     proof = min(script.proof for script in line_up(seed))
@@ -138,10 +148,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--hands", type=int, default=1)
     given = parser.parse_args()
     print(f"{'limit':>6}{'mean regret':>13}{'worst':>8}{'proven':>16}{'median slowdown':>17}")
     for limit in (3.0, 10.0, 30.0):
-        pairs = [regret(seed, limit) for seed in range(given.first, given.first + given.runs)]
+        pairs = [regret(seed, limit, given.hands) for seed in range(given.first, given.first + given.runs)]
         missed = np.array([a for a, _ in pairs])
         slow = np.array([b for _, b in pairs if not math.isnan(b)])
         proven = f"{int(np.isfinite(slow).sum())} of {len(slow)}"

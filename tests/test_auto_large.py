@@ -89,13 +89,13 @@ def test_a_method_goes_on_where_no_other_can_start(monkeypatch: pytest.MonkeyPat
     auto, graph = solver.Auto(), noise().graph()
     for more, goes_on in (("trws", True), ("expansion", False)):
         state = auto.start(graph, Init(), Context(deadline=clock.now() + 1000.0))
-        while state.turn is None:
+        while not state.turns:
             auto.step(state)
-        assert state.turn.phase.method == "trws"
+        assert state.turns[0].phase.method == "trws"
         monkeypatch.setitem(plan.STARTS, more, 1.0)
-        state.until = -math.inf  # its share is over
+        state.turns[0].until = -math.inf  # its share is over
         auto.step(state)
-        assert (state.turn is not None) == goes_on
+        assert bool(state.turns) == goes_on
 
 
 def test_without_a_limit_nothing_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

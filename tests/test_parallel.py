@@ -98,7 +98,7 @@ def test_a_system_without_more_threads(monkeypatch):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    parallel._dismiss()
+    parallel._end_idle()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     test_every_block_is_done_once(4)
 

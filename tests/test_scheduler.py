@@ -263,6 +263,52 @@ def _equal_shares(seed, limit):
     return max(0.0, energy - best) / (START - best) if best < START else 0.0
 
 
+def test_two_turns_at_once_halve_the_regret():
+    means = [np.mean([regret(seed, 3.0, hands)[0] for seed in range(100)]) for hands in (1, 2)]
+    assert means[1] < 0.6 * means[0]
+
+
+def test_nobody_has_two_turns_at_once_and_what_cannot_be_used_goes_to_the_others():
+    """Weights of 9 to 1 to 1: of two hands the first one can have no more than one."""
+    scheduler = Scheduler(10.0, [Share("a", 9.0), Share("b", 1.0), Share("c", 1.0)])
+    scheduler.hands = 2
+    a = scheduler.shares[0]
+    first = scheduler.next(0.0, scheduler.shares)
+    second = scheduler.next(0.0, scheduler.shares, busy=[first])
+    third = scheduler.next(0.0, scheduler.shares, busy=[first, second])
+    assert {first.name, second.name, third.name} == {"a", "b", "c"}
+    assert scheduler.next(0.0, scheduler.shares, busy=scheduler.shares) is None
+    before = [s.credit for s in scheduler.shares]
+    scheduler.used(a, 2.0)
+    after = [s.credit for s in scheduler.shares]
+    assert after[0] - before[0] == pytest.approx(1.0 - 2.0)  # half of what two hands did, less what it used
+    assert after[1] - before[1] == pytest.approx(0.5) == pytest.approx(after[2] - before[2])
+
+
+def test_who_follows_a_method_waits_for_the_end_of_its_turn():
+    scheduler = Scheduler(10.0, [Share("trws"), Share("cores", follows="trws")])
+    trws, cores = scheduler.shares
+    trws.seconds, trws.raising = 1.0, 0.0  # it rises no more
+    assert scheduler.next(1.0, scheduler.shares, busy=[trws]) is None
+    assert scheduler.next(1.0, [cores]) is cores
+
+
+def test_what_others_do_at_the_same_time_is_no_merit():
+    scheduler = Scheduler(10.0, [Share("a", bounds=True), Share("b", bounds=True)])
+    a, b = scheduler.shares
+    for share in (a, b):
+        scheduler.begin(share, 100.0, 0.0)
+    scheduler.used(a, 0.2)
+    a.bound = 10.0
+    scheduler.meanwhile([b], fell=50.0, raised=10.0)
+    scheduler.end(a, 0.2, 50.0, 10.0)
+    scheduler.used(b, 0.2)
+    b.bound = 5.0
+    scheduler.end(b, 0.2, 50.0, 10.0)
+    assert (a.turns[-1].lowered, a.turns[-1].raised) == (50.0, 10.0)
+    assert (b.turns[-1].lowered, b.turns[-1].raised) == (0.0, 0.0)
+
+
 def test_where_first_turns_are_long_the_others_must_be_earned():
     """A large model and a short limit: one step of one method takes longer than all probes should."""
     scheduler = Scheduler(10.0, [Share(name) for name in "abc"])

@@ -94,7 +94,7 @@ def random_trial(rng: np.random.Generator, method: str, kind: str) -> Trial:
     elif limit < 0.65 and method in PROVES:
         arguments["time_limit"] = AMPLE
     if kind != "threads":
-        arguments["threads"] = 1 if rng.random() < 0.8 else 2
+        arguments["threads"] = 1 if rng.random() < (0.4 if method == "auto" else 0.8) else 2
     elif "time_limit" in arguments:
         del arguments["time_limit"]
     if kind in ("plan", "together") and "time_limit" in arguments:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from tightmap.runtime import clock
 from tightmap.runtime.forks import at_fork
@@ -138,7 +138,7 @@ def share(team: int, pieces: Callable[[int], list[Piece]], stop: Callable[[], An
     Pieces may wait for one another if there are no more of them than threads.  ``stop`` is called when one fails: what
     others are in the middle of has to end then.
     """
-    workers = _hire(team - 1)
+    workers = hire(team - 1)
     job = _Job(pieces(1 + len(workers)), stop, len(workers))
     try:
         try:
@@ -155,7 +155,7 @@ def share(team: int, pieces: Callable[[int], list[Piece]], stop: Callable[[], An
                 break
             except BaseException as error:  # Ctrl-C while others are at work
                 job.fail(error)
-        _idle.extend(workers)
+        dismiss(*workers)
     finally:
         if not job.over:  # interrupted once more, in the lines above
             job.fail(KeyboardInterrupt())
@@ -214,14 +214,22 @@ class _Job:
         self.over = True
 
 
-class _Worker:
+class Work(Protocol):
+    """What a thread is given to do."""
+
+    def attend(self, seat: int) -> None: ...
+
+
+class Worker:
+    """A thread that attends to one job after the other."""
+
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[tuple[_Job, int] | None] = SimpleQueue()
+        self.inbox: SimpleQueue[tuple[Work, int] | None] = SimpleQueue()
         self.thread = threading.Thread(target=_serve, args=(self.inbox,), name="tightmap", daemon=True)
         self.thread.start()
 
 
-def _serve(inbox: SimpleQueue[tuple[_Job, int] | None]) -> None:
+def _serve(inbox: SimpleQueue[tuple[Work, int] | None]) -> None:
     _current.threads = 1
     while True:
         call = inbox.get()
@@ -232,23 +240,29 @@ def _serve(inbox: SimpleQueue[tuple[_Job, int] | None]) -> None:
         del call, job  # nothing is kept in memory while there is nothing to do
 
 
-_idle: list[_Worker] = []  # whoever takes one out has it alone
+_idle: list[Worker] = []  # whoever takes one out has it alone
 
 
-def _hire(count: int) -> list[_Worker]:
-    workers: list[_Worker] = []
+def hire(count: int) -> list[Worker]:
+    """So many threads for the caller alone, fewer where the system gives no more."""
+    workers: list[Worker] = []
     while len(workers) < count:
         try:
             workers.append(_idle.pop())
         except IndexError:
             try:
-                workers.append(_Worker())
+                workers.append(Worker())
             except RuntimeError:  # no more threads for this process, or it is about to end
                 break
     return workers
 
 
-def _dismiss() -> None:
+def dismiss(*workers: Worker) -> None:
+    """These have nothing to do any more."""
+    _idle.extend(workers)
+
+
+def _end_idle() -> None:
     """End the threads that have nothing to do."""
     while True:
         try:
@@ -259,4 +273,4 @@ def _dismiss() -> None:
         worker.thread.join(timeout=1.0)
 
 
-at_fork(before=_dismiss, in_child=_idle.clear)
+at_fork(before=_end_idle, in_child=_idle.clear)

@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     raised: float  # the best bound
 
 
-@dataclass
+@dataclass(eq=False)
 class Share:
     """One method's share of the time: its place in the plan, what it has used and what it has brought."""
 
@@ -100,19 +100,33 @@ class Scheduler:
     def __init__(self, limit: float, shares: Sequence[Share], long: float = LONG) -> None:
         self.limit, self.shares, self.long = limit, list(shares), long
         self.begun = False
+        self.hands = 1  # turns at once
         total = sum(share.plan for share in self.shares)
         self._ready: list[Share] = list(self.shares)  # those that had something to do when last asked
         for place, share in enumerate(self.shares):
             share.plan /= total
             share.weight, share.credit = share.plan, self._behind(place)
 
-    def next(self, elapsed: float, waiting: Iterable[Share], first: Callable[[Share], bool] | None = None) -> Share:
-        """Whose turn it is of those that have something to do; ``first`` chooses who has the very first one."""
+    def next(
+        self,
+        elapsed: float,
+        waiting: Iterable[Share],
+        first: Callable[[Share], bool] | None = None,
+        busy: Sequence[Share] = (),
+    ) -> Share | None:
+        """Whose turn it is of those that have something to do; ``first`` chooses who has the very first one.
+
+        None where all of them are ``busy``: they have their turns now, or have to wait for one that has.
+        """
         ready = list(waiting)
         # a method that follows another one goes on from where that one has got to
         rising = [r.name for r in ready if r.raising >= 0.5 or r.seconds == 0.0]
         ready = [r for r in ready if r.follows not in rising] or ready
         self._ready = ready
+        names = [r.name for r in busy]
+        ready = [r for r in ready if r not in busy and r.follows not in names]
+        if not ready:
+            return None
         heard = [r.first for r in self.shares if r.first > 0.0]
         usual = statistics.median_low(heard) if heard else 0.0
         if usual > self.long * self.limit:
@@ -142,11 +156,20 @@ class Scheduler:
         if share.seconds == share.judged:  # not in the middle of something
             share.before, share.lifted = share.bound, 0.0
 
+    def meanwhile(self, others: Iterable[Share], fell: float = 0.0, raised: float = 0.0) -> None:
+        """Somebody else lowered the best energy or raised the best bound by so much: no merit of these."""
+        for other in others:
+            other.energy -= fell
+            other.ahead += raised
+
     def used(self, share: Share, seconds: float) -> None:
         share.seconds += seconds
-        total = sum(r.weight for r in self._ready)
-        for other in self._ready:
-            other.credit += seconds * other.weight / total
+        left, total = 1.0, sum(r.weight for r in self._ready)
+        for other in sorted(self._ready, key=lambda r: -r.weight):
+            # of several hands nobody can have more than one, and the others share what is left
+            part = min(left * other.weight / max(total, other.weight), 1.0 / self.hands)
+            other.credit += seconds * part
+            left, total = left - part, total - other.weight
         share.credit -= seconds
 
     def end(self, share: Share, elapsed: float, energy: float, best_bound: float, pending: bool = False) -> None:
@@ -189,7 +212,7 @@ class Scheduler:
         share.shown, share.first = share.seconds, 0.0
         share.raising, share.hope, share.pace = 0.0, 1.0, 0.0
         for place, other in enumerate(self.shares):
-            other.weight, other.credit = other.plan, self._behind(place)
+            other.weight, other.credit = other.plan, self._behind(place) - other.seconds  # of turns beside it
         share.credit = self._behind(len(self.shares))
 
     def _behind(self, place: int) -> float:

@@ -28,7 +28,9 @@ take turns of so many iterations, twice as many every time.  The run stops as so
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,14 +41,16 @@ from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes
 from tightmap.moves.at_once import is_small, minimum_at_once
-from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
 from tightmap.moves.feasibility.engine import Feasibility, infeasible_bound
 from tightmap.registry import METHODS, make_solver
 from tightmap.runtime import background, clock, memory
+from tightmap.runtime.crew import Crew
 from tightmap.runtime.pace import SLICE, TimeUp, time_left
 from tightmap.solvers.auto.large import Course
-from tightmap.solvers.auto.plan import ANNEAL, LARGE, ONE_CUT, Phase, plan
+from tightmap.solvers.auto.plan import ANNEAL, LARGE, ONE_CUT, plan
+from tightmap.solvers.auto.runner import Bout, Runner, State
 from tightmap.solvers.auto.scheduler import LONG, LONG_SMALL, Scheduler, Share
 from tightmap.solvers.base import Final, Init, Progress, Solver
 from tightmap.solvers.capabilities import Capabilities
@@ -61,57 +65,11 @@ MOMENT = 0.02  # part of the time limit that the exact search has before all oth
 # variables are proven after 0.2 to 0.9 s; as one of many methods it took 1.3 to 3.7 s
 GENEROUS, SECOND, PREPARED = 0.1, 1.0, 0.2
 FAILURES = 20_000  # so many failures of it are enough as well
-
-
-@dataclass
-class Runner:
-    """A method at work: its state while it has one, and what it has brought so far."""
-
-    phase: Phase
-    share: Share
-    solver: Solver | None = None
-    inner: Any = None
-    iterations: int = 0
-    rounds: int = 0
-    turns: int = 0  # without a time limit, where it takes turns at all
-    done: bool = False
-    seen: float = float("inf")  # energy of the best labelling when it was last at work
-    brought: float = float("inf")  # the lowest energy it reached itself
-
-
-@dataclass
-class State:
-    graph: Graph
-    context: Context
-    init: Init
-    runners: list[Runner]
-    scheduler: Scheduler
-    limit: float  # seconds, inf without a limit
-    incumbent: Incumbent  # of the whole run
-    first: float  # energy of the labelling the run began with
-    begun: bool = False
-    glanced: bool = False  # whether the exact search has had its moment before all others, where it has one
-    sought: bool = False  # whether a feasible labelling was asked for, where none was known
-    turn: Runner | None = None
-    until: float = float("inf")
-    iterations: int = 0  # of all methods together
-    states: dict[str, Any] = field(default_factory=dict)
-    problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for
-    story: list[str] = field(default_factory=list)
-    course: Course | None = None  # of a large model with a time limit
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of the limit that are over."""
-        return self.limit - self.context.remaining()
-
-    @property
-    def best(self) -> Labels:
-        return self.incumbent.wide_labels
-
-    @property
-    def best_energy(self) -> float:
-        return self.incumbent.energy
+# With several threads several methods have their turns at once, each on its part of the threads: most methods use only
+# one.  Sweeps over images are shared among threads, and there it is the first two methods that matter.
+IMAGE_HANDS = 2
+BOUT = 0.01  # seconds that a method works on a thread of its own before anybody looks at what it found
+ALONE = 0.05  # seconds after which others begin beside the moment before all others: what is easy is proven by then
 
 
 @dataclass(frozen=True)
@@ -183,24 +141,35 @@ class Auto(Solver):
         labels = len(graph.unary)
         if labels > LARGE and np.isfinite(limit):
             state.course = Course(labels, limit)
+        elif np.isfinite(limit) and context.max_iterations is None:
+            most = context.threads if labels <= ANNEAL else min(context.threads, IMAGE_HANDS)
+            state.hands = scheduler.hands = min(most, len(runners)) or 1
         if isinstance(init.state, dict):
             state.states = dict(init.state)
         return state
 
-    def _offer(self, state: State, labels: Labels | None, known: float | None = None) -> None:
-        if labels is not None:
-            value = energy(state.graph, labels) if known is None else known
-            if state.turn is not None:
-                state.turn.brought = min(state.turn.brought, value)
-            state.incumbent.offer(labels, value)
+    def _offer(self, state: State, runner: Runner, labels: Labels | None, known: float | None = None) -> None:
+        if labels is None:
+            return
+        value = energy(state.graph, labels) if known is None else known
+        runner.brought = min(runner.brought, value)
+        before = state.best_energy
+        if state.incumbent.offer(labels, value) and len(state.turns) > 1:
+            others = [r.share for r in state.turns if r is not runner]
+            state.scheduler.meanwhile(others, fell=before - state.best_energy)
 
     def _raise(self, state: State, runner: Runner, bound: float | None) -> None:
-        if bound is not None:
-            runner.share.bound = max(runner.share.bound, bound)
-            state.incumbent.raise_bound(bound)
+        if bound is None:
+            return
+        runner.share.bound = max(runner.share.bound, bound)
+        before = state.incumbent.bound
+        state.incumbent.raise_bound(bound)
+        if bound > before and len(state.turns) > 1:
+            others = [r.share for r in state.turns if r is not runner]
+            state.scheduler.meanwhile(others, raised=bound - before)
 
     def _next(self, state: State) -> Runner | None:
-        """Whose turn it is, ready to step; None when all have ended."""
+        """Whose turn it is, ready to step; None when all have ended, or are at work."""
         limited = np.isfinite(state.limit)
         waiting = [r for r in state.runners if not r.done or (limited and r.phase.again and state.best_energy < r.seen)]
         course = state.course
@@ -213,20 +182,25 @@ class Auto(Solver):
         runner = waiting[0]
         if runner.phase.turn is not None and not limited:
             runner = min((r for r in waiting if r.phase.turn is not None), key=lambda r: r.turns)
-        state.until = float("inf")
+        until = math.inf
         if limited and course is None:
             # without a feasible labelling the first question is whether there is one
-            first = None if state.incumbent.feasible else (lambda share: share.name == "exact")
-            share = state.scheduler.next(state.elapsed, [r.share for r in waiting], first)
+            asked = not state.incumbent.feasible and state.problem is None
+            first = (lambda share: share.name == "exact") if asked else None
+            busy = [r.share for r in state.turns]
+            share = state.scheduler.next(state.elapsed, [r.share for r in waiting], first, busy)
+            if share is None:
+                return None
             runner = next(r for r in waiting if r.share is share)
-            state.until = clock.now() + state.scheduler.turn(share)
-        self._begin(state, runner, waiting)
+            until = clock.now() + state.scheduler.turn(share)
+        self._begin(state, runner, until)
         return runner
 
-    def _begin(self, state: State, runner: Runner, waiting: list[Runner]) -> None:
-        """A turn of this method, one of those that have something to do, begins; it is started if need be."""
+    def _begin(self, state: State, runner: Runner, until: float) -> None:
+        """A turn of this method begins; what it is to start from, if it has to be started, is made up here."""
         limited = np.isfinite(state.limit)
-        state.turn = runner
+        state.turns.append(runner)
+        runner.until = until
         state.scheduler.begin(runner.share, state.best_energy, state.incumbent.bound)
         if runner.solver is None:
             phase = runner.phase
@@ -235,8 +209,10 @@ class Auto(Solver):
             context = replace(
                 state.context,
                 seed=state.context.seed + 1000 * runner.rounds,
+                threads=max(1, state.context.threads // state.hands),
                 incumbent=None,
                 shared=lambda: state.context.iterations_left(state.iterations),
+                over=state.over,
             )
             # cuts choose their own start, or two, as long as there is nothing but what the run began with
             given = state.init.relaxed is not None or (phase.whole and state.init.labels is None)
@@ -245,18 +221,12 @@ class Auto(Solver):
             for other in state.runners:
                 if other.phase.method == phase.follows and other.solver is not None:
                     self._end(state, other)
-                    state.turn = runner
             kept = state.states.get(phase.method) or state.states.get(phase.follows)
             init = Init(labels=best, relaxed=relaxed, state=kept)
-            begin = clock.now()
-            runner.inner = runner.solver.start(state.graph, init, context)
-            state.scheduler.used(runner.share, clock.now() - begin)
-            if state.course is not None:
-                state.course.started(phase.method, clock.now() - begin)
-                part = phase.weight / sum(r.phase.weight for r in waiting)
-                state.until = clock.now() + part * state.context.remaining()
+            runner.start = partial(runner.solver.start, state.graph, init, context)
         elif state.best_energy < runner.seen:
             runner.solver.adopt(runner.inner, state.best)
+        runner.seen = min(runner.seen, state.best_energy)
 
     def _glance(self, state: State) -> None:
         """The turn of the exact search before all others, where it is to have one and its kernels are there."""
@@ -271,8 +241,8 @@ class Auto(Solver):
             longer = min(GENEROUS * state.limit, SECOND)
             if runner.phase.prepare <= PREPARED * longer:
                 moment = max(moment, longer)
-            self._begin(state, runner, ready)
-            state.until = clock.now() + moment
+            state.glance, state.joined = runner, clock.now() + ALONE
+            self._begin(state, runner, clock.now() + moment)
 
     def _compiled_first(self, state: State, waiting: list[Runner]) -> list[Runner]:
         """Those whose kernels no helper is compiling; where there is none, the one that would come last of all."""
@@ -285,16 +255,18 @@ class Auto(Solver):
         ready = [runner for runner in waiting if runner.solver is not None or runner.phase.method not in queue]
         return ready or [max(waiting, key=lambda runner: queue.index(runner.phase.method))]
 
-    def _look_for_feasible(self, state: State, problem: Feasibility) -> Progress:
-        """A part of the search for a labelling that keeps the hard constraints."""
-        found = problem.run(time_left(state.context, SLICE), FAILURES - problem.failures)
+    def _look_for_feasible(self, state: State, problem: Feasibility) -> bool | None:
+        """A part of the search for a labelling that keeps the hard constraints.  Called on any thread."""
+        return problem.run(time_left(state.context, SLICE), FAILURES - problem.failures)
+
+    def _hear_of_feasible(self, state: State, problem: Feasibility, found: bool | None) -> Progress:
         if found:
             assert problem.labels is not None
             state.incumbent.offer(local_minimum(state.graph, problem.labels, state.context))
         elif found is False:
             state.incumbent.raise_bound(infeasible_bound(state.graph))
         late = np.isfinite(state.limit) and state.context.remaining() < (1.0 - FEASIBLE) * state.limit
-        if found is not None or late or problem.failures >= FAILURES:
+        if found is not None or late or problem.failures >= FAILURES or state.incumbent.feasible:
             state.story.append(problem.story())
             state.problem = None
         return Progress(done=found is False, iterations=0)
@@ -306,44 +278,97 @@ class Auto(Solver):
         if not state.glanced:
             state.glanced = True
             self._glance(state)
-        if not state.sought and state.turn is None:
+        if not state.sought and not self._one_alone(state):
             state.sought = True
             if state.graph.hard > 0.0 and not state.incumbent.feasible and state.runners:
                 state.problem = Feasibility(state.graph, state.best)
-        if state.problem is not None:
-            return self._look_for_feasible(state, state.problem)
-        runner = state.turn or self._next(state)
-        if runner is None:  # all have ended, or on a large model there is no time for the start of another one
+        try:
+            found = self._work(state)
+        except BaseException:
+            state.over.set()  # those at work are told, and not waited for
+            raise
+        if found is None:  # all have ended, or on a large model there is no time for the start of another one
             late = state.course is not None and not all(r.done for r in state.runners)
             return Progress(done=not late, late=late, iterations=0 if state.runners else 1)
-        assert runner.solver is not None
-        begin = clock.now()
-        progress = runner.solver.step(runner.inner)
-        now = clock.now()
-        state.scheduler.used(runner.share, now - begin)
-        runner.iterations += progress.iterations
-        state.iterations += progress.iterations
-        self._offer(state, progress.labels, progress.energy)
-        self._raise(state, runner, progress.bound)
+        return self._hear(state, *found)
+
+    def _one_alone(self, state: State) -> bool:
+        """The moment before all others belongs to one method alone, if there are more threads only its beginning."""
+        return state.glance is not None and (state.hands == 1 or clock.now() < state.joined)
+
+    def _work(self, state: State) -> tuple[Runner | Feasibility, Any] | None:
+        """Some steps of a method whose turn it is, and what they came to; None when there is nothing to do."""
+        if state.hands == 1 or self._one_alone(state):
+            if state.problem is not None:
+                return state.problem, self._look_for_feasible(state, state.problem)
+            runner = state.turns[0] if state.turns else self._next(state)
+            return None if runner is None else (runner, runner.work(0.0))
+        if state.crew is None:
+            state.crew = Crew(max(1, state.context.threads // state.hands))
+        crew = state.crew
+        tasks: list[Runner | Feasibility] = [*state.turns]
+        if state.problem is not None:
+            tasks.insert(0, state.problem)
+        while len(tasks) < state.hands:
+            other = self._next(state)
+            if other is None:
+                break
+            tasks.append(other)
+        for task in tasks:
+            if task not in crew.at_work:
+                if isinstance(task, Runner):
+                    call: Callable[[], Any] = partial(task.work, BOUT)
+                else:
+                    call = partial(self._look_for_feasible, state, task)
+                if not crew.begin(task, call):  # the system gives no more threads
+                    return task, call()
+        return crew.wait() if crew.at_work else None
+
+    def _hear(self, state: State, task: Runner | Feasibility, value: Any) -> Progress:
+        """What somebody has to tell who was at work."""
+        if not isinstance(task, Runner):
+            return self._hear_of_feasible(state, task, value)
+        before = state.iterations
+        late = self._absorb(state, task, value)
+        return Progress(done=all(r.done for r in state.runners), late=late, iterations=state.iterations - before)
+
+    def _absorb(self, state: State, runner: Runner, bout: Bout) -> bool:
+        """What a method did, and whether its turn ends with that; True when there is no time for anything else."""
         limited = np.isfinite(state.limit)
+        course = state.course
+        if bout.starting is not None:
+            state.scheduler.used(runner.share, bout.starting)
+            if course is not None:
+                course.started(runner.phase.method, bout.starting)
+                waiting = [r for r in state.runners if not r.done]
+                waiting = [r for r in waiting if course.fits(r.phase.method, state.context.remaining()) or r is runner]
+                part = runner.phase.weight / sum(r.phase.weight for r in waiting)
+                runner.until = clock.now() + part * state.context.remaining()
+        for progress, seconds in bout.steps:
+            state.scheduler.used(runner.share, seconds)
+            runner.iterations += progress.iterations
+            state.iterations += progress.iterations
+            self._offer(state, runner, progress.labels, progress.energy)
+            self._raise(state, runner, progress.bound)
+        progress, seconds = bout.steps[-1]
+        now = clock.now()
         cap = runner.phase.max_iterations if not limited else None
         if progress.done or progress.late or (cap is not None and runner.iterations >= cap):
             self._end(state, runner)
         elif not limited and self._turn_over(runner):
             runner.turns += 1
             self._judge(state, runner)
-        elif state.course is not None:
+        elif course is not None:
             gap = state.best_energy - state.incumbent.bound
-            closing = state.course.closing(gap, now)  # asked after every step: it remembers
-            late = state.course.last(now - begin, state.context.remaining())
-            over = now >= state.until and not progress.pending and not closing
+            closing = course.closing(gap, now)  # asked after every step: it remembers
+            late = course.last(seconds, state.context.remaining())
+            over = now >= runner.until and not progress.pending and not closing
             if late or (over and self._another_fits(state, runner)):
                 self._end(state, runner)
-            if late:
-                return Progress(late=True, iterations=progress.iterations)
-        elif now >= state.until and not self._still_in_first(state, runner):
+            return late
+        elif now >= runner.until and not self._still_in_first(state, runner):
             self._judge(state, runner, progress.pending)
-        return Progress(done=all(r.done for r in state.runners), iterations=progress.iterations)
+        return False
 
     def _another_fits(self, state: State, runner: Runner) -> bool:
         """Whether there is a method to go on with, on a large model."""
@@ -365,28 +390,34 @@ class Auto(Solver):
         """The end of a turn."""
         bound = state.incumbent.bound
         state.scheduler.end(runner.share, state.elapsed, state.best_energy, bound, pending)
-        if not state.sought:  # only the moment before all others ends that early
+        if runner is state.glance:
+            state.glance = None
             state.scheduler.forget(runner.share)
-        runner.seen = state.best_energy
-        state.turn = None
+        runner.seen = min(runner.seen, runner.brought)
+        if runner in state.turns:
+            state.turns.remove(runner)
 
     def _end(self, state: State, runner: Runner) -> None:
         """The end of a method; a search begins again, with another seed, if there is time."""
         assert runner.solver is not None
-        final = runner.solver.finish(runner.inner)
-        self._offer(state, final.labels)
-        self._raise(state, runner, final.bound)
-        state.states[runner.phase.method] = final.state
-        runner.solver = runner.inner = None
+        if runner.start is None:  # else the run ended before it was started
+            final = runner.solver.finish(runner.inner)
+            self._offer(state, runner, final.labels)
+            self._raise(state, runner, final.bound)
+            state.states[runner.phase.method] = final.state
+        runner.solver = runner.inner = runner.start = None
         runner.done = not (runner.phase.search and np.isfinite(state.limit))
         runner.share.ended = runner.done and not runner.phase.again
         self._judge(state, runner)
         runner.rounds += 1
 
     def finish(self, state: State) -> Final:
+        if state.crew is not None:
+            state.over.set()
+            for task, value in state.crew.rest():
+                self._hear(state, task, value)
         for runner in state.runners:
             if runner.solver is not None:
-                state.turn = runner
                 self._end(state, runner)
         return Final(state=state.states, note="\n  ".join(self._story(state)))
 
