@@ -74,7 +74,8 @@ def solve(
         structure of the model.
     time_limit : seconds, not counting the compilation of kernels in a first run; the best labelling so far is returned.
     max_iterations : iterations of the method.
-    seed : for everything random; the same input, options and seed give the same labels, whatever ``threads`` is.
+    seed : for everything random; the same input, options and seed give the same labels, whatever ``threads`` is, unless
+        a time limit makes them depend on the clock.
     threads : cores to use, all by default.
     init : (n,) labels, or relaxed vectors ((n, S) or one vector per variable), or an earlier Result.
     callback : called after every step with an Info; returning True stops the run.

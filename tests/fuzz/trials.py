@@ -97,6 +97,8 @@ def random_trial(rng: np.random.Generator, method: str, kind: str) -> Trial:
         arguments["threads"] = 1 if rng.random() < (0.4 if method == "auto" else 0.8) else 2
     elif "time_limit" in arguments:
         del arguments["time_limit"]
+    if method == "auto" and "time_limit" in arguments and kind not in TIMED:
+        arguments["threads"] = 1  # with more, methods race for the proof
     if kind in ("plan", "together") and "time_limit" in arguments:
         del arguments["time_limit"]
     other = str(rng.choice([method, *METHODS])) if kind in ("warm", "foreign", "together") else ""

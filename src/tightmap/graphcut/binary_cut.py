@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tightmap.energy.certificate import UNIT, Certified, Proof, certify
-from tightmap.energy.energies import energy
+from tightmap.energy.certificate import UNIT, Certified, certify
 from tightmap.factors.pairs import plain_cost
 from tightmap.graph.graph import FloatArray, Graph, IntArray, PairArrays
 from tightmap.graph.lattice import Lattice
@@ -261,14 +260,12 @@ def minimum_by_one_cut(graph: Graph, largest: bool = False, left: float = EVER) 
 
 
 def settled_cut(graph: Graph, cut: tuple[IntArray, Certified], context: Context) -> IntArray:
-    """The labels of that cut, or the local minimum below them.
+    """The local minimum below the labels of that cut, which nearly always are one.
 
-    Capacities are whole numbers: beside far larger costs the cut may have overlooked a small one.
+    Capacities are whole numbers: beside far larger costs the cut may have overlooked a small one, so small that the
+    bound may seem to meet the energy.
     """
-    labels, bound = cut
-    if Proof(graph).holds(labels, energy(graph, labels), bound):
-        return labels
-    return local_minimum(graph, labels, context)
+    return local_minimum(graph, cut[0], context)
 
 
 def _most_neighbours(net: Csr | Grid) -> int:

@@ -7,7 +7,6 @@ seed, the threads and what is left of time and iterations.  The driver makes bot
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +72,13 @@ class Incumbent:
         return self._proof.holds(self.labels, self.energy, bound)
 
 
+@dataclass
+class Halt:
+    """Tells methods on other threads that the run is over; unlike an event of ``threading`` it can be copied."""
+
+    told: bool = False
+
+
 @dataclass(frozen=True)
 class Context:
     """What the driver tells a solver about the run: seed, threads and the deadline."""
@@ -84,11 +90,11 @@ class Context:
     incumbent: Incumbent | None = None  # of the whole run, to read and to offer to: ``incumbent_of`` asks for it
     shared: Callable[[], float] | None = None  # iterations left to several methods together
     wall: float = math.inf  # the same by time.perf_counter(), compilation included
-    over: threading.Event | None = None  # set when a method that works beside others need not go on
+    over: Halt | None = None  # told when a method that works beside others need not go on
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
-        if self.over is not None and self.over.is_set():
+        if self.over is not None and self.over.told:
             return 0.0
         left = math.inf if self.deadline is None else self.deadline - clock.now()
         return left if self.wall == math.inf else min(left, self.wall - time.perf_counter())

@@ -85,6 +85,9 @@ GLANCE = (5, 100)
 # limit, it has a moment before all others.  zebra 36 -> 4 ms, celar6sub0 71 -> 34, 1aho 73 -> 39, points-1 76 -> 35 of
 # 20 s, one thread; a grid of 7000 pairs, which trws proves, took 0.3 s longer where the number of factors did not count
 ENTRY, FACTOR = 5e-8, 4e-5
+# Variables of a clustering up to which the exact search is there as well: bounds of partitions are sums of all costs,
+# and where these differ by a factor of 1e15 such a sum proves nothing of the small ones
+TINY = 8
 ENDLESS = 10**9  # cycles or rounds of a search that only the time limit ends
 
 
@@ -142,6 +145,8 @@ def plan(graph: Graph) -> list[Phase]:
     differences = graph.differences
     parts = partition_phases(graph, dense) if graph.max_labels > 2 and not differences else []
     if parts and enough_labels(graph.n, graph.max_labels, graph.m * (1 if pairwise else 3)):
+        if graph.n <= TINY:
+            parts.append(Phase("exact", "a handful of variables: branch and bound", 1.0))
         return parts
     cuts = differences or (pairwise and graph.max_labels > 2 and met_triangles(graph) >= TRIANGLES)
     phases = parts

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Incumbent, Labels
+from tightmap.moves.context import Context, Halt, Incumbent, Labels
 from tightmap.moves.feasibility.engine import Feasibility
 from tightmap.runtime import clock
 from tightmap.runtime.crew import Crew
@@ -78,7 +77,7 @@ class State:
     sought: bool = False  # whether a feasible labelling was asked for, where none was known
     turns: list[Runner] = field(default_factory=list)  # whose turn it is
     crew: Crew[Runner | Feasibility] | None = None  # the threads they are at work on, where there are several of them
-    over: threading.Event = field(default_factory=threading.Event)  # tells those at work that the run has ended
+    over: Halt = field(default_factory=Halt)  # tells those at work that the run has ended
     iterations: int = 0  # of all methods together
     states: dict[str, Any] = field(default_factory=dict)
     problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for

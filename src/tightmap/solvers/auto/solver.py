@@ -39,7 +39,7 @@ from tightmap.energy.certificate import proves_infeasible
 from tightmap.energy.energies import energy, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
-from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes
+from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes, settled_cut
 from tightmap.moves.at_once import is_small, minimum_at_once
 from tightmap.moves.context import Context, Labels
 from tightmap.moves.coordinate_descent import local_minimum
@@ -108,7 +108,7 @@ class Auto(Solver):
             except TimeUp:  # a hard one: half of the time is left for the others
                 cut = None
             if cut is not None:
-                incumbent.offer(cut[0])
+                incumbent.offer(settled_cut(graph, cut, context))
                 incumbent.raise_bound(cut[1])
                 if incumbent.proven():
                     state = State(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
@@ -285,7 +285,7 @@ class Auto(Solver):
         try:
             found = self._work(state)
         except BaseException:
-            state.over.set()  # those at work are told, and not waited for
+            state.over.told = True  # those at work are told, and not waited for
             raise
         if found is None:  # all have ended, or on a large model there is no time for the start of another one
             late = state.course is not None and not all(r.done for r in state.runners)
@@ -413,7 +413,7 @@ class Auto(Solver):
 
     def finish(self, state: State) -> Final:
         if state.crew is not None:
-            state.over.set()
+            state.over.told = True
             for task, value in state.crew.rest():
                 self._hear(state, task, value)
         for runner in state.runners:
