@@ -10,7 +10,7 @@ import pytest
 import tightmap as tm
 from tightmap.runtime import clock, parallel
 from tightmap.runtime.crew import Crew
-from tightmap.solvers.auto import solver as auto_solver
+from tightmap.solvers.auto import run as auto_run
 
 
 def test_whoever_ends_first_is_heard_first():
@@ -87,10 +87,10 @@ def frustrated(n=60, labels=4, seed=0):
 
 def test_two_methods_of_auto_are_at_work_at_once(monkeypatch):
     """The bodies of two turns overlap, and both threads are kernels' threads no more: each has one."""
-    monkeypatch.setattr(auto_solver, "MOMENT", 0.0)
-    monkeypatch.setattr(auto_solver, "GENEROUS", 0.0)
+    monkeypatch.setattr(auto_run, "MOMENT", 0.0)
+    monkeypatch.setattr(auto_run, "GENEROUS", 0.0)
     seen, inside, lock = set(), [], threading.Lock()
-    work = auto_solver.Runner.work
+    work = auto_run.Runner.work
 
     def watched(runner, long):
         with lock:
@@ -103,7 +103,7 @@ def test_two_methods_of_auto_are_at_work_at_once(monkeypatch):
             with lock:
                 inside.remove(runner.phase.method)
 
-    monkeypatch.setattr(auto_solver.Runner, "work", watched)
+    monkeypatch.setattr(auto_run.Runner, "work", watched)
     model = frustrated()
     monkeypatch.setattr(parallel, "available", lambda: 2)
     result = tm.solve(model, time_limit=1.0, threads=2)
@@ -115,14 +115,14 @@ def test_two_methods_of_auto_are_at_work_at_once(monkeypatch):
 
 
 def test_a_failure_of_one_method_of_auto_ends_the_run(monkeypatch):
-    work = auto_solver.Runner.work
+    work = auto_run.Runner.work
 
     def failing(runner, long):
         if runner.phase.method == "admm":
             raise MemoryError("too much")
         return work(runner, long)
 
-    monkeypatch.setattr(auto_solver.Runner, "work", failing)
+    monkeypatch.setattr(auto_run.Runner, "work", failing)
     monkeypatch.setattr(parallel, "available", lambda: 2)
     with pytest.raises(tm.ModelError, match="too much"):
         tm.solve(frustrated(), time_limit=10.0, threads=2)

@@ -24,7 +24,7 @@ SIZES: dict[str, list[Threshold]] = {
     # auto solves nothing at once, so that methods take turns
     "turns": [("tightmap.moves.at_once", "VARIABLES", -1)],
     # and the exact search has no moment before all others, so that several have their turns at once
-    "beside": [("tightmap.moves.at_once", "VARIABLES", -1), ("tightmap.solvers.auto.solver", "MOMENT", -1)],
+    "beside": [("tightmap.moves.at_once", "VARIABLES", -1), ("tightmap.solvers.auto.run", "MOMENT", -1)],
     # trws lays out the tables of graphs of a few edges, too
     "streams": [("tightmap.solvers.trws.streams", "FEWEST", 1)],
     # labels are fixed after every iteration, whatever is left of them

@@ -7,15 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tightmap.graph.graph import Graph
-from tightmap.moves.context import Context, Halt, Incumbent, Labels
-from tightmap.moves.feasibility.engine import Feasibility
 from tightmap.runtime import clock
-from tightmap.runtime.crew import Crew
-from tightmap.solvers.auto.large import Course
 from tightmap.solvers.auto.plan import Phase
-from tightmap.solvers.auto.scheduler import Scheduler, Share
-from tightmap.solvers.base import Init, Progress, Solver
+from tightmap.solvers.auto.scheduler import Share
+from tightmap.solvers.base import Progress, Solver
 
 
 @dataclass
@@ -57,42 +52,3 @@ class Runner:
             bout.steps.append((progress, now - before))
             if progress.done or progress.late or now - begin >= long or now >= self.until:
                 return bout
-
-
-@dataclass
-class State:
-    graph: Graph
-    context: Context
-    init: Init
-    runners: list[Runner]
-    scheduler: Scheduler
-    limit: float  # seconds, inf without a limit
-    incumbent: Incumbent  # of the whole run
-    first: float  # energy of the labelling the run began with
-    hands: int = 1  # methods that have their turns at once
-    begun: bool = False
-    glanced: bool = False  # whether the exact search was offered its moment before all others
-    glance: Runner | None = None  # the exact search while it has that moment
-    joined: float = -math.inf  # when others begin beside it, where there are threads for them
-    sought: bool = False  # whether a feasible labelling was asked for, where none was known
-    turns: list[Runner] = field(default_factory=list)  # whose turn it is
-    crew: Crew[Runner | Feasibility] | None = None  # the threads they are at work on, where there are several of them
-    over: Halt = field(default_factory=Halt)  # tells those at work that the run has ended
-    iterations: int = 0  # of all methods together
-    states: dict[str, Any] = field(default_factory=dict)
-    problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for
-    story: list[str] = field(default_factory=list)
-    course: Course | None = None  # of a large model with a time limit
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds of the limit that are over."""
-        return self.limit - self.context.remaining()
-
-    @property
-    def best(self) -> Labels:
-        return self.incumbent.wide_labels
-
-    @property
-    def best_energy(self) -> float:
-        return self.incumbent.energy
