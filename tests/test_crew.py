@@ -114,18 +114,38 @@ def test_two_methods_of_auto_are_at_work_at_once(monkeypatch):
     assert {count for count, _ in seen} == {1}
 
 
-def test_a_failure_of_one_method_of_auto_ends_the_run(monkeypatch):
-    work = auto_run.Runner.work
+def failing(monkeypatch, method, error):
+    """One method of auto raises this when it is started."""
+    work = auto_run.Runner._work
 
-    def failing(runner, long):
-        if runner.phase.method == "admm":
-            raise MemoryError("too much")
-        return work(runner, long)
+    def fail(runner, bout, long):
+        if runner.phase.method == method or method == "all":
+            raise error
+        work(runner, bout, long)
 
-    monkeypatch.setattr(auto_run.Runner, "work", failing)
+    monkeypatch.setattr(auto_run.Runner, "_work", fail)
     monkeypatch.setattr(parallel, "available", lambda: 2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("error", [MemoryError("too much"), tm.ModelError("too much")])
+def test_a_method_without_enough_memory_is_left_out(monkeypatch, threads, error):
+    model = frustrated()
+    failing(monkeypatch, "annealing", error)
+    result = tm.solve(model, time_limit=0.5, threads=threads)
+    assert "annealing was left out: too much" in result.note
+    assert "lns (" in result.note
+    assert model.energy(result.labels) == result.energy
+    failing(monkeypatch, "all", error)
     with pytest.raises(tm.ModelError, match="too much"):
-        tm.solve(frustrated(), time_limit=10.0, threads=2)
+        tm.solve(model, time_limit=10.0, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_other_failure_of_a_method_of_auto_ends_the_run(monkeypatch, threads):
+    failing(monkeypatch, "lns", RuntimeError("a mistake"))
+    with pytest.raises(RuntimeError, match="a mistake"):
+        tm.solve(frustrated(), time_limit=10.0, threads=threads)
     monkeypatch.undo()
     result = tm.solve(frustrated(), time_limit=0.3)  # threads are usable after it
     assert np.isfinite(result.energy)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tightmap.energy.energies import energy
+from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph, PairArrays
 from tightmap.moves.context import Context, Halt, Incumbent, Labels
 from tightmap.moves.coordinate_descent import local_minimum
@@ -105,6 +106,7 @@ class Run:
         """Whose turn it is, ready to step; None when all have ended, or are at work."""
         limited = np.isfinite(self.limit)
         waiting = [r for r in self.runners if not r.done or (limited and r.phase.again and self.best_energy < r.seen)]
+        waiting = [r for r in waiting if not r.lost]
         course = self.course
         if course is not None:
             waiting = [r for r in waiting if course.fits(r.phase.method, self.context.remaining())]
@@ -283,6 +285,9 @@ class Run:
             self.iterations += progress.iterations
             self._offer(runner, progress.labels, progress.energy)
             self._lift(runner, progress.bound)
+        if bout.failure:
+            self._lose(runner, bout.failure)
+            return False
         progress, seconds = bout.steps[-1]
         now = clock.now()
         cap = runner.phase.max_iterations if not limited else None
@@ -343,6 +348,15 @@ class Run:
         runner.share.ended = runner.done and not runner.phase.again
         self._judge(runner)
         runner.rounds += 1
+
+    def _lose(self, runner: Runner, why: str) -> None:
+        """There is not enough memory for this method: the others go on without it."""
+        self.story.append(f"{runner.phase.method} was left out: {why}")
+        runner.solver = runner.inner = runner.start = None
+        runner.done = runner.lost = runner.share.ended = True
+        self._judge(runner)
+        if all(r.lost for r in self.runners):
+            raise ModelError(why)
 
     def finish(self) -> Final:
         if self.crew is not None:
