@@ -11,9 +11,10 @@ from numba.core import event
 
 import tightmap as tm
 from engines import ALL
+from tightmap.moves.context import Context
 from tightmap.registry import solver_class
 from tightmap.runtime import clock
-from tightmap.runtime.clock import PREPARE
+from tightmap.runtime.clock import COMPILE, PREPARE
 from tightmap.solvers.admm import general as admm_general
 
 
@@ -36,6 +37,23 @@ def test_other_work_counts():
     own = clock.now()
     time.sleep(0.05)
     assert clock.now() - own >= 0.05
+
+
+def test_reading_kernels_may_take_a_moment_beyond_a_limit_and_no_more():
+    reading = clock.Reading()
+    context = Context(deadline=clock.now() + 1.0, reading=reading)
+    with event.trigger_event(PREPARE):
+        time.sleep(0.05)
+    assert reading.too_long() == 0.0
+    before = context.remaining()
+    with event.trigger_event(PREPARE):
+        time.sleep(clock.MOMENT)
+    assert reading.too_long() >= 0.05
+    assert context.remaining() <= before - 0.05
+    with event.trigger_event(COMPILE):  # the first run on a machine takes what it takes
+        time.sleep(0.01)
+    assert reading.too_long() == 0.0
+    assert clock.Reading().too_long() == 0.0
 
 
 def test_the_first_run_of_admm_is_like_any_other(monkeypatch):

@@ -84,7 +84,7 @@ def solve(
     keep_state : False returns a Result without the method's state, which may be larger than the model.
     options : of the method (``tightmap.methods()`` lists them).
     """
-    begin, wall_begin = clock.now(), time.perf_counter()
+    begin, wall_begin, reading = clock.now(), time.perf_counter(), clock.Reading()
     if not isinstance(model, Model):
         raise ModelError(f"solve: expected a tightmap.Model, got {type(model).__name__}")
     limit = seconds("time_limit", time_limit)
@@ -115,7 +115,7 @@ def solve(
                 graph = model.graph()
             point = initial_point(model, graph, init)
             deadline = None if limit is None else begin + limit
-            context = Context(start, count, deadline, iterations, Incumbent(graph), wall=wall)
+            context = Context(start, count, deadline, iterations, Incumbent(graph), wall=wall, reading=reading)
             run = _Run(model, graph, name, solver, context, callback, bool(trace), begin, at_once=limit == 0.0)
             with memory.guarded(f"method {name!r}"):
                 result = run.execute(point)

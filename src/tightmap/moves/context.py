@@ -90,13 +90,17 @@ class Context:
     incumbent: Incumbent | None = None  # of the whole run, to read and to offer to: ``incumbent_of`` asks for it
     shared: Callable[[], float] | None = None  # iterations left to several methods together
     wall: float = math.inf  # the same by time.perf_counter(), compilation included
+    reading: clock.Reading | None = None  # how long kernels are being read that nobody had to compile
     over: Halt | None = None  # told when a method that works beside others need not go on
 
     def remaining(self) -> float:
         """Seconds left (inf without a time limit); long sweeps look here and return early when it is <= 0."""
         if self.over is not None and self.over.told:
             return 0.0
-        left = math.inf if self.deadline is None else self.deadline - clock.now()
+        if self.deadline is None:
+            left = math.inf
+        else:
+            left = self.deadline - clock.now() - (self.reading.too_long() if self.reading is not None else 0.0)
         return left if self.wall == math.inf else min(left, self.wall - time.perf_counter())
 
     @property
