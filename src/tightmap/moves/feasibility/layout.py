@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.moves.feasibility.arcs import LABELS
 from tightmap.moves.feasibility.constraints import Constraints, Tables
 from tightmap.moves.feasibility.literal_trail import (
     COUNTERS,
     FIRST,
+    LEAST,
     MASK,
+    OF,
+    ON,
+    ORIGIN,
     SUPPORT,
     TABLE,
+    TO,
     VARIABLE,
     WORD,
     Ints,
@@ -36,6 +42,28 @@ def _masks(tables: Tables) -> Words:
     return _words(np.concatenate(rows))
 
 
+def _by_arcs(group: Tables) -> bool:
+    return len(group.cards) == 2 and max(group.cards) <= LABELS
+
+
+def _arcs(groups: list[Tables]) -> tuple[Ints, Words]:
+    """Both arcs of all these tables, ordered by the variable they come from, and the words they refer to."""
+    rows, words, at = [np.zeros((0, 5), np.int64)], [np.zeros(0, np.uint64)], 0
+    for group in groups:
+        allowed = np.zeros(group.cards, np.bool_)
+        allowed[group.allowed[:, 0], group.allowed[:, 1]] = True
+        words += [_words(allowed)[:, 0], _words(allowed.T)[:, 0]]
+        of, on = at, at + group.cards[0]
+        at = on + group.cards[1]
+        for first, here, there, fewest in ((0, of, on, allowed.sum(axis=0)), (1, on, of, allowed.sum(axis=1))):
+            row = np.empty((len(group.scopes), 5), np.int64)
+            row[:, ORIGIN], row[:, TO] = group.scopes[:, first], group.scopes[:, 1 - first]
+            row[:, OF], row[:, ON], row[:, LEAST] = here, there, fewest.min()
+            rows.append(row)
+    arc = np.concatenate(rows)
+    return arc[np.argsort(arc[:, ORIGIN], kind="stable")], np.concatenate(words)
+
+
 def rules(offset: Ints, cost: npt.NDArray[np.float64], given: Constraints) -> Rules:
     """The variables with labels offset[i]..offset[i + 1] - 1, two or more each, and the tables."""
     cards = np.diff(offset)
@@ -51,7 +79,10 @@ def rules(offset: Ints, cost: npt.NDArray[np.float64], given: Constraints) -> Ru
     effect[literal ^ 1, 0] = np.arange(labels)
     slot, table, masks, everything = [], [(0, 0)], [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     at = supports = 0  # where the next masks and supports start
+    arc, beside = _arcs([group for group in given.tables if _by_arcs(group)])
     for group in given.tables:
+        if _by_arcs(group):
+            continue
         mine = _masks(group)
         count, (rows, order) = mine.shape[1], group.scopes.shape
         within = np.concatenate(([0], np.cumsum(group.cards)))  # where the labels of a position start
@@ -81,6 +112,9 @@ def rules(offset: Ints, cost: npt.NDArray[np.float64], given: Constraints) -> Ru
         table=np.array(table, np.int64),
         masks=np.concatenate(masks),
         all=np.concatenate(everything),
+        arcs=np.concatenate(([0], np.cumsum(np.bincount(arc[:, ORIGIN], minlength=n)))).astype(np.int64),
+        arc=arc,
+        beside=beside,
         cost=np.asarray(cost, np.float64),
     )
 
@@ -104,12 +138,16 @@ def empty_store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
     n, literals, tables = len(r.offset) - 1, len(r.effect), len(r.table) - 1
     booleans = literals // 2
     clauses, starts = _clauses(r.literal, given)
-    tuples = sum(len(group.scopes) * len(group.allowed) for group in given.tables)
+    tuples = sum(len(group.scopes) * len(group.allowed) for group in given.tables if not _by_arcs(group))
     supports = int(r.slot[-1, SUPPORT] + np.diff(r.offset)[r.slot[-1, VARIABLE]]) if len(r.slot) else 0
     longest = int(np.diff(r.table[:, WORD]).max(initial=1))
     wide = max(len(r.literal), literals) + 2
     counters = np.zeros(1, COUNTERS).view(np.recarray)
     counters[0].queued, counters[0].open_variables, counters[0].arena_used = tables, n, len(clauses)
+    counters[0].moves = n
+    cards = np.diff(r.offset)
+    every = np.left_shift(np.uint64(1), np.minimum(cards, LABELS - 1).astype(np.uint64)) - np.uint64(1)
+    every[cards >= LABELS] = ~np.uint64(0)
 
     def shorts(count: int, fill: int = 0) -> Shorts:
         return np.full(count, fill, np.int32)
@@ -122,6 +160,9 @@ def empty_store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
         mark=np.zeros((n + booleans + 2, 2), np.int64),
         size=np.diff(r.offset).astype(np.int32),
         taken=shorts(n, -1),
+        domain=every,
+        moves=np.arange(n, dtype=np.int32),
+        moved=np.ones(n, np.uint8),
         words=r.all.copy(),
         changed=np.zeros(tuples + 1, np.int64),
         before=np.zeros(tuples + 1, np.uint64),

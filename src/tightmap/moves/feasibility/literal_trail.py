@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tightmap.runtime.bits import ONE
 from tightmap.runtime.compiled import lean
 
 Ints = npt.NDArray[np.int64]
@@ -28,6 +29,7 @@ COUNTERS = np.dtype(
         ("level", np.int64),  # decisions in force
         ("changes", np.int64),  # entries of Store.changed in use
         ("queued", np.int64),  # entries of Store.queue in use
+        ("moves", np.int64),  # entries of Store.moves in use
         ("arena_used", np.int64),  # entries of Store.arena in use
         ("learnt", np.int64),  # clauses that came from failures
         ("conflicts", np.int64),  # failures so far
@@ -42,9 +44,11 @@ COUNTERS = np.dtype(
 )
 TABLE, VARIABLE, MASK, SUPPORT = range(4)  # columns of Rules.slot
 SLOT, WORD = 0, 1  # columns of Rules.table
+ORIGIN, TO, OF, ON, LEAST = range(5)  # columns of Rules.arc
 GONE, TAKEN = 0, 1  # columns of Rules.effect
 AT, PLACE, REASON = 0, 1, 2  # columns of Store.info
-# why a literal is true: 4 * x + one of these, where x is a clause, a table, a literal or a variable; -1: no reason
+# why a literal is true: 4 * x + one of these, where x is a clause, a table (arcs are counted on from there), a literal
+# or a variable; -1: no reason
 BY_CLAUSE, BY_TABLE, BY_LITERAL, BY_LABELS = range(4)
 GIVEN = -1
 # a clause in Store.arena: its length, number of levels it joins, the conflict at which it last served, the next clauses
@@ -70,6 +74,11 @@ class Rules(NamedTuple):
     table: Ints  # (tables + 1, 2) first slot, first word
     masks: Words
     all: Words  # the words of all tables with every tuple alive
+    # tables of two variables are arcs instead, where the labels of each fit into a word (arcs.py)
+    arcs: Ints  # (n + 1,) where the arcs from a variable start
+    # (arcs, 5) from, to, where in ``beside`` the labels of either start; fewest supports of a label of the second
+    arc: Ints
+    beside: Words  # which labels of the other variable a table allows beside a label
     cost: npt.NDArray[np.float64]  # (labels,) cheaper labels are tried first
 
 
@@ -83,6 +92,9 @@ class Store(NamedTuple):
     mark: Ints  # (levels, 2) how long the trail and the list of changed words were before each level
     size: Shorts  # (n,) labels left
     taken: Shorts  # (n,) the label taken, or -1
+    domain: Words  # (n,) the labels left, as bits, where there are arcs
+    moves: Shorts  # variables whose arcs are to be looked at
+    moved: npt.NDArray[np.uint8]  # (n,) whether it is among them
     words: Words  # living tuples of all tables
     changed: Ints  # words that changed ...
     before: Words  # ... and what they were
@@ -173,8 +185,10 @@ def believe(r, s, lit, reason):
     s.trail[t] = lit
     c.trail_length = t + 1
     i = r.owner[b]
-    if r.effect[lit, GONE] >= 0:
+    at = r.effect[lit, GONE]
+    if at >= 0:
         s.size[i] -= 1
+        s.domain[i] &= ~(ONE << np.uint64((at - r.offset[i]) & 63))
     if r.effect[lit, TAKEN] >= 0:
         s.taken[i] = r.effect[lit, TAKEN]
 
@@ -197,13 +211,18 @@ def undo(r, s, level):
     for k in range(c.queued):
         s.waiting[s.queue[k]] = 0
     c.queued = 0
+    for k in range(c.moves):
+        s.moved[s.moves[k]] = 0
+    c.moves = 0
     for t in range(c.trail_length - 1, s.mark[level + 1, 0] - 1, -1):
         lit = s.trail[t]
         s.value[lit] = 0
         s.value[lit ^ 1] = 0
         i = r.owner[lit >> 1]
-        if r.effect[lit, GONE] >= 0:
+        at = r.effect[lit, GONE]
+        if at >= 0:
             s.size[i] += 1
+            s.domain[i] |= ONE << np.uint64((at - r.offset[i]) & 63)
         if r.effect[lit, TAKEN] >= 0:
             s.phase[i] = r.effect[lit, TAKEN]
             s.taken[i] = -1

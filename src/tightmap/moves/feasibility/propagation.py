@@ -4,7 +4,7 @@
                are watched; a clause is looked at only when one of these becomes false.
     table      a label goes when no allowed tuple of living labels contains it.  The living tuples of a table are the
                bits of a few words; a label that goes clears the bits of its mask, and a label is supported while its
-               own mask meets the words (Demeulenaere et al. 2016).
+               own mask meets the words (Demeulenaere et al. 2016).  Those of two variables go label by label (arcs.py).
     variable   with one label taken all others go; the last one left is taken.
 
 Whatever becomes true has a reason, and the literals behind it are found again when a failure asks for them: for a table
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tightmap.moves.feasibility.arcs import explain_arc, revise, touch
 from tightmap.moves.feasibility.literal_trail import (
     AT,
     BY_CLAUSE,
@@ -39,27 +40,11 @@ from tightmap.moves.feasibility.literal_trail import (
     WORD,
     believe,
 )
+from tightmap.runtime.bits import count_bits
 from tightmap.runtime.compiled import lean
 
 FINE = -1  # no failure; otherwise the number of literals in Store.cause
 FEW = 256  # a hitting set is chosen greedily where labels of the scope times words are no more than this
-
-_ODD = np.uint64(0x5555555555555555)
-_PAIRS = np.uint64(0x3333333333333333)
-_FOURS = np.uint64(0x0F0F0F0F0F0F0F0F)
-_1, _2, _4, _8, _16, _32 = (np.uint64(k) for k in (1, 2, 4, 8, 16, 32))
-_LAST = np.uint64(127)
-
-
-@lean
-def _bits(x):
-    """How many bits are set."""
-    x = x - ((x >> _1) & _ODD)
-    x = (x & _PAIRS) + ((x >> _2) & _PAIRS)
-    x = (x + (x >> _4)) & _FOURS
-    x = x + (x >> _8)
-    x = x + (x >> _16)
-    return np.int64((x + (x >> _32)) & _LAST)
 
 
 @lean
@@ -218,9 +203,9 @@ def _cover(r, s, t, at, limit):
                 hit = 0
                 for h in range(count):
                     if whole:
-                        hit += _bits(rest[h] & ~r.masks[m + h])
+                        hit += count_bits(rest[h] & ~r.masks[m + h])
                     else:
-                        hit += _bits(rest[h] & r.masks[m + h])
+                        hit += count_bits(rest[h] & r.masks[m + h])
                 if greedy and hit > most:
                     most = hit
                     best = lit
@@ -309,6 +294,9 @@ def explain(r, s, lit):
                 s.cause[found] = r.literal[at] ^ 1
                 found += 1
         return found
+    tables = len(r.table) - 1
+    if x >= tables:
+        return explain_arc(r, s, x - tables, r.effect[lit, GONE], s.info[lit >> 1, PLACE])
     return _cover(r, s, x, r.effect[lit, GONE], s.info[lit >> 1, PLACE])
 
 
@@ -328,6 +316,15 @@ def propagate(r, s):
                 return bad
             if r.effect[lit, GONE] >= 0:
                 _clear(r, s, r.effect[lit, GONE], i)
+                touch(r, s, i)
+        if c.moves > 0:
+            c.moves -= 1
+            i = s.moves[c.moves]
+            s.moved[i] = 0
+            bad = revise(r, s, np.int64(i), FINE)
+            if bad != FINE:
+                return np.int64(bad)
+            continue
         if c.queued == 0:
             return np.int64(FINE)
         c.queued -= 1
