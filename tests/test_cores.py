@@ -83,8 +83,10 @@ def test_booleans_say_what_a_labelling_costs():
     assert seen > 200
 
 
-@pytest.mark.parametrize("given", ["nothing", "optimum", "propagated"])
-def test_bounds_never_pass_the_optimum_and_end_there(given):
+@pytest.mark.parametrize("given", ["nothing", "optimum", "propagated", "no room"])
+def test_bounds_never_pass_the_optimum_and_end_there(given, monkeypatch):
+    if given == "no room":
+        monkeypatch.setattr(module, "SPARE", 0)
     ended = 0
     for seed in range(100, 200):
         model = some_model(seed)
@@ -113,7 +115,8 @@ def test_bounds_never_pass_the_optimum_and_end_there(given):
     assert ended > 10
 
 
-def test_no_room_for_new_wishes_ends_with_a_bound(monkeypatch):
+def complete_graph(monkeypatch):
+    """Eight variables with costs of both signs on all pairs, and next to no room for new wishes."""
     monkeypatch.setattr(module, "SPARE", 1)
     rng = np.random.default_rng(4)
     model = tm.Model([2] * 8)
@@ -121,10 +124,23 @@ def test_no_room_for_new_wishes_ends_with_a_bound(monkeypatch):
     model.add_potts(pairs, rng.integers(-3, 4, len(pairs)))
     net = network(model, upper=100.0)
     found = Cores(net)
+    room = len(found.engine.rules.offset)
     while not found.closed:
         found.step(np.inf, 10_000)
-    assert not found.proven
     assert net.bound(found.lower) <= brute_force(model)[0]
+    return found, room
+
+
+def test_room_for_new_wishes_is_made_when_it_is_needed(monkeypatch):
+    found, room = complete_graph(monkeypatch)
+    assert found.proven
+    assert len(found.engine.rules.offset) > 2 * room
+
+
+def test_no_room_for_new_wishes_ends_with_a_bound(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 1)
+    found, _ = complete_graph(monkeypatch)
+    assert not found.proven
 
 
 def scheduling(rng, jobs, slots, teams):

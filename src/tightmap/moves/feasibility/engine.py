@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tightmap.energy.certificate import Certified
 from tightmap.graph.graph import Graph
 from tightmap.moves.feasibility.constraints import Constraints, broken_by, constraints
-from tightmap.moves.feasibility.layout import empty_store, rules
+from tightmap.moves.feasibility.layout import empty_store, rules, with_more_variables
 from tightmap.moves.feasibility.learn import add_clause
 from tightmap.moves.feasibility.literal_trail import (
     AT,
@@ -137,6 +137,11 @@ class Engine:
             self.impossible = not _propagate_at_root(self.rules, self.store)
         return not self.impossible
 
+    def enlarge(self, more: int) -> None:
+        """So many more variables of two labels, on which there is no constraint; nothing is decided for them."""
+        undo(self.rules, self.store, 0)
+        self.rules, self.store = with_more_variables(self.rules, self.store, more)
+
     def add_clause(self, literals: npt.NDArray[np.int32]) -> None:
         """One of these literals must be true."""
         self._make_room()
@@ -197,8 +202,8 @@ class Engine:
 
     def _make_room(self) -> None:
         s = self.store
-        if len(s.arena) - s.counters[0].arena_used < len(s.value) + FIRST:
-            self.store = s._replace(arena=np.concatenate((s.arena, np.zeros_like(s.arena))))
+        while len(s.arena) - s.counters[0].arena_used < len(s.value) + FIRST:
+            s = self.store = s._replace(arena=np.concatenate((s.arena, np.zeros_like(s.arena))))
 
     def _forget(self) -> None:
         """Half of the learnt clauses go: those that join many levels and have not served for long."""

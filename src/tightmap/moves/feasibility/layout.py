@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -183,3 +185,37 @@ def empty_store(r: Rules, given: Constraints) -> tuple[Store, Ints]:
         stamp=np.zeros(n + booleans + 2, np.int64),
     )
     return built, starts
+
+
+def with_more_variables(r: Rules, s: Store, more: int) -> tuple[Rules, Store]:
+    """The same with so many more variables of two labels, on which there is no constraint; not among the open ones."""
+    n, booleans, labels = len(r.offset) - 1, len(r.effect) // 2, int(r.offset[-1])
+    first = labels + 2 * np.arange(more)
+    ours = 2 * (booleans + np.arange(more))  # the literals that say that the second label is taken
+    literal = np.column_stack((ours + 1, ours)).astype(np.int32)
+    effect = np.column_stack((first, first + 1, first + 1, first)).reshape(-1, 2).astype(np.int32)
+
+    def longer(array: npt.NDArray[Any], count: int, fill: int = 0) -> Any:
+        shape = (count, *array.shape[1:])
+        return np.concatenate((array, np.full(shape, fill, array.dtype)))
+
+    rules = r._replace(
+        offset=np.concatenate((r.offset, first + 2)),
+        owner=np.concatenate((r.owner, n + np.arange(more, dtype=np.int32))),
+        literal=np.concatenate((r.literal, literal.reshape(-1))),
+        effect=np.concatenate((r.effect, effect)),
+        near=longer(r.near, more, int(r.near[-1])),
+        arcs=longer(r.arcs, more, int(r.arcs[-1])),
+        cost=longer(r.cost, 2 * more),
+    )
+    store = s._replace(
+        **{name: longer(getattr(s, name), more) for name in ("info", "trail", "seen", "touched", "heap", "moves")},
+        **{name: longer(getattr(s, name), 2 * more) for name in ("value", "mark", "cause", "learnt", "stamp")},
+        **{name: longer(getattr(s, name), more, -1) for name in ("taken", "where", "phase")},
+        head=longer(s.head, 2 * more, -1),
+        size=longer(s.size, more, 2),
+        domain=longer(s.domain, more, 3),
+        moved=longer(s.moved, more),
+        activity=np.concatenate((s.activity[:-1], np.zeros(more), s.activity[-1:])),
+    )
+    return rules, store

@@ -27,7 +27,8 @@ from tightmap.runtime import clock
 from tightmap.solvers.exact.levels import levels
 from tightmap.solvers.exact.network import Network
 
-SPARE = 20_000  # Booleans for new wishes
+SPARE = 20_000  # Booleans for new wishes, to begin with
+MOST = 400_000  # variables, of about 300 bytes each, from which on there are no more
 TRIMS = 4  # most attempts to make a core smaller by asking again
 TRIM_FAILURES = 100  # of each of them
 SMALL = 40  # wishes of a core that are left out one by one
@@ -214,9 +215,12 @@ class Cores:
         self._demand_one(broken)
         later = broken[-1]  # true when one of the later wishes is broken
         for k in range(len(broken) - 2, -1, -1):
-            if self.next + 2 > len(self.engine.rules.offset) - 1:
-                self.closed = True  # no room for more
-                return
+            room = len(self.engine.rules.offset) - 1
+            if self.next + 2 > room:
+                if room > MOST:
+                    self.closed = True
+                    return
+                self.engine.enlarge(room)
             both = self._fresh()
             self._demand_one([broken[k] ^ 1, later ^ 1, both])
             self.weight[both ^ 1] = least
