@@ -34,10 +34,24 @@ ahead = len(asked)
 """
 
 AWKWARD = """
+import numpy as np
 from tightmap.testing.conformance import awkward_models
 
+models = {name: model for name, (model, _) in awkward_models().items()}
+rng = np.random.default_rng(0)
+for labels in (2, 12):  # tables enough to be laid out for messages, with frustrated cycles and cores of all lengths
+    edges = np.unique(np.sort(rng.integers(0, 120, (300, 2)), axis=1), axis=0)
+    edges = edges[edges[:, 0] < edges[:, 1]]
+    models[f"sparse {labels}"] = model = tm.Model([labels] * 120)
+    model.add_unaries(rng.random((120, labels)))
+    model.add_factors(edges, rng.random((len(edges), labels, labels)))
+models["parts of a sparse graph"] = model = tm.Model([40] * 40)
+model.add_potts(edges[edges[:, 1] < 40], rng.normal(size=(edges[:, 1] < 40).sum()))
+models["parts of a tree and more"] = model = tm.Model([120] * 120)
+model.add_potts(edges, rng.normal(size=len(edges)))
+
 late = {}
-for name, (model, _) in awkward_models().items():
+for name, model in models.items():
     for method in methods:
         before = len(asked)
         try:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -119,6 +119,11 @@ def _small_models() -> Iterator[Model]:
     model.add_factors([[0, 1, 2], [1, 3, 5], [0, 4, 5]], 3.0 * rng.normal(size=(3, 3, 3, 3)))
     model.add_factors([[0, 5], [1, 4], [2, 5]], 3.0 * rng.normal(size=(3, 3, 3)))
     yield model
+    for labels in (2, 12):  # a frustrated ring, a longer cycle than any triplet; with as many labels, a partition of it
+        model = Model([labels] * 12)
+        model.add_potts([[i, (i + 1) % 12] for i in range(12)], [-0.6] + 11 * [0.5])
+        model.add_unaries(0.01 * rng.random((12, 2)) if labels == 2 else np.zeros((12, 12)))
+        yield model
 
 
 def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs: bool | None = None) -> float:
@@ -132,6 +137,8 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
         _without_edges(method, given)
     if pairs is None:  # else for one model, by a helper that somebody waits for
         _now_and_then()
+    if method in NOW_AND_THEN:
+        NOW_AND_THEN[method](pairs)
     if pairs is None and method in PLANNED:
         _frames(method)
     if method in ONE_CUT:
@@ -141,11 +148,13 @@ def compile_method(method: str, options: Mapping[str, Any] | None = None, pairs:
     return clock.compiling_seconds() - before
 
 
-def _solve(model: Model, method: str, options: Mapping[str, Any], limit: float | None = SECONDS) -> None:
+def _solve(
+    model: Model, method: str, options: Mapping[str, Any], limit: float | None = SECONDS, most: int = ITERATIONS
+) -> Any:
     from tightmap.driver import solve
 
     with suppress(ModelError):  # not for this method
-        solve(model, method, max_iterations=ITERATIONS, time_limit=limit, **options)
+        return solve(model, method, max_iterations=most, time_limit=limit, **options)
 
 
 def _without_edges(method: str, options: Mapping[str, Any]) -> None:
@@ -171,6 +180,79 @@ def _now_and_then() -> None:
     model = Model([3, 3])
     model.add_factors([[0, 1]], np.where(np.eye(3) > 0, np.inf, 0.0))
     Feasibility(model.graph()).propagate()
+
+
+def _streams(pairs: bool | None) -> None:
+    """Messages on graphs that are no grids, of so many edges that their tables are laid out for it."""
+    if pairs is False:
+        return
+    rng = np.random.default_rng(0)
+    for labels in (2, 9):
+        edges = [[i, j] for i in range(24) for j in range(i)]
+        model = Model([labels] * 24)
+        model.add_factors(edges, rng.random((len(edges), labels, labels)))
+        for threads in (1, 2):
+            _solve(model, "trws", {"threads": threads}, None, 2)
+
+
+def _strips(pairs: bool | None) -> None:
+    """Messages of the grid engine in single precision, handed on to another method."""
+    _streams(pairs)
+    if pairs is not False:
+        found = _solve(next(small_models(True)), "trws", {"precision": "single"}, None, 2)
+        _solve(next(small_models(True)), "trws", {"init": found}, None, 2)
+
+
+def _rings(pairs: bool | None) -> None:
+    """What a core of ``combilp`` takes over from the variables around it."""
+    from tightmap.energy.energies import message_offsets
+    from tightmap.solvers.combilp.blocks import Blocks
+    from tightmap.solvers.combilp.core import Neighbours, press
+
+    _strips(pairs)
+    graph = next(small_models(True)).graph()
+    blocks = Blocks(graph, np.zeros(int(message_offsets(graph)[-1])))
+    press(blocks, Neighbours(graph), {0}, 1, set())
+
+
+def _interrupted_search(_: bool | None) -> None:
+    """Cores of costs, for which clauses are added and forgotten, and a search that is interrupted."""
+    from tightmap.solvers.exact.component import Component
+    from tightmap.solvers.exact.cores import Cores
+    from tightmap.solvers.exact.network import build_network
+    from tightmap.solvers.exact.search import close_burst
+
+    model = Model([2] * 8)
+    pairs = [[i, j] for i in range(8) for j in range(i)]
+    model.add_potts(pairs, np.random.default_rng(4).integers(-3, 4, len(pairs)))
+    network = build_network(model.graph(), 100.0)
+    cores = Cores(network)
+    while not cores.closed:
+        cores.step(np.inf, 10_000)
+    cores.engine._forget()
+    component = Component(network, list(range(8)), network.upper - network.constant, network.grain, False, None)
+    close_burst(component.state, component.tree, False)
+
+
+def _fused(pairs: bool | None) -> None:
+    """Two labellings that ``admm`` makes one of."""
+    from tightmap.moves.context import Context
+    from tightmap.solvers.admm.fused_labelling import FusedLabelling
+
+    for kind in (True, False) if pairs is None else (pairs,):
+        graph = next(small_models(kind)).graph()
+        fused = FusedLabelling(graph, Context(), False)
+        for seed in range(4):
+            fused.offer(np.random.default_rng(seed).integers(0, graph.arrays.cards))
+
+
+# kernels that runs on the models above reach by chance, or not at all
+NOW_AND_THEN: dict[str, Callable[[bool | None], None]] = {
+    "trws": _strips,
+    "combilp": _rings,
+    "exact": _interrupted_search,
+    "admm": _fused,
+}
 
 
 def _frames(method: str) -> None:
