@@ -23,6 +23,13 @@ SIZES: dict[str, list[Threshold]] = {
     "one start": [("tightmap.solvers.cuts.expansion", "RESTART_SIZE", 0)],
     # auto solves nothing at once, so that methods take turns
     "turns": [("tightmap.moves.at_once", "VARIABLES", -1)],
+    # what is left of a small model after presolve is worth a run of its own
+    "presolve": [
+        ("tightmap.moves.at_once", "VARIABLES", -1),
+        ("tightmap.solvers.auto.presolve", "FEW", 0),
+        ("tightmap.solvers.auto.presolve", "WORTH", 2),
+        ("tightmap.solvers.auto.presolve", "DEGREE", 0),
+    ],
     # and the exact search has no moment before all others, so that several have their turns at once
     "beside": [("tightmap.moves.at_once", "VARIABLES", -1), ("tightmap.solvers.auto.run", "MOMENT", -1)],
     # trws lays out the tables of graphs of a few edges, too

@@ -3,7 +3,8 @@
     energy = least energy of all methods,   bound = largest certified bound of all;   stop when they meet
 
 A small model whose variables can all be eliminated is solved at once (moves/at_once.py), and so is one of two labels
-whose differences cost (graphcut/binary_cut.py).  Otherwise several methods share the work: which ones and in which
+whose differences cost (graphcut/binary_cut.py).  Otherwise what can be settled beforehand is, and the methods work on
+the smaller model that is left (presolve.py, reduced_run.py).  Several methods share the work: which ones and in which
 order is in plan.py, how they share a time limit in scheduler.py; they are run in run.py.
 
 The first step only reports the labelling that the run began with: while kernels are compiled, there is an answer.
@@ -29,13 +30,13 @@ take turns of so many iterations, twice as many every time.  The run stops as so
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from tightmap.energy.certificate import proves_infeasible
-from tightmap.energy.energies import unary_argmin
+from tightmap.energy.energies import trivial_bound, unary_argmin
 from tightmap.errors import ModelError
 from tightmap.graph.graph import Graph
 from tightmap.graphcut.binary_cut import is_one_cut, minimum_by_one_cut, network_bytes, settled_cut
@@ -47,6 +48,8 @@ from tightmap.runtime import clock, memory
 from tightmap.runtime.pace import TimeUp
 from tightmap.solvers.auto.large import Course
 from tightmap.solvers.auto.plan import ANNEAL, LARGE, ONE_CUT, plan
+from tightmap.solvers.auto.presolve import presolve
+from tightmap.solvers.auto.reduced_run import PRESOLVED, ReducedRun, beginning
 from tightmap.solvers.auto.run import Run
 from tightmap.solvers.auto.runner import Runner
 from tightmap.solvers.auto.scheduler import LONG, LONG_SMALL, Scheduler, Share
@@ -78,9 +81,35 @@ class Auto(Solver):
         needed = network_bytes(graph)
         return needed < memory.SMALL or needed < memory.available_bytes()
 
-    def start(self, graph: Graph, init: Init, context: Context) -> Run:
+    def start(self, graph: Graph, init: Init, context: Context) -> Run | ReducedRun:
+        settled = self._settled_at_once(graph, init, context)
+        if settled is not None:
+            return settled
+        incumbent = context.incumbent_of(graph)
+        if incumbent.energy == np.inf:  # what could have been optimal at once was too wide for it, or took too long
+            begin = init.labels if init.labels is not None else unary_argmin(graph)
+            incumbent.offer(local_minimum(graph, begin, context))
+        presolved = None
+        if init.relaxed is None:
+            presolved = init.state.get(PRESOLVED) if isinstance(init.state, dict) else None
+            if presolved is None or presolved.outer is not graph:
+                presolved = presolve(graph, incumbent, context)
+                init = init if presolved is None else replace(init, state=None)
+        if presolved is None:
+            return self._methods(graph, init, context)
+        inner, own = beginning(presolved, init, context)
+        small = self._settled_at_once(presolved.graph, inner, own)
+        run = small if small is not None else self._methods(presolved.graph, inner, own)
+        return ReducedRun(presolved, run, incumbent, lambda: self._methods(graph, replace(init, state=None), context))
+
+    def _settled_at_once(self, graph: Graph, init: Init, context: Context) -> Run | None:
+        """A run that is over before it begins: a model that needs no more than elimination, or one cut."""
         limit = context.remaining()
         incumbent = context.incumbent_of(graph)
+        if graph.m == 0:
+            incumbent.offer(unary_argmin(graph))
+            incumbent.raise_bound(trivial_bound(graph))
+            return Run(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
         small = minimum_at_once(graph)
         if small is not None:
             incumbent.offer(small[0], small[1])
@@ -101,6 +130,12 @@ class Auto(Solver):
                     state = Run(graph, context, init, [], Scheduler(1.0, []), limit, incumbent, incumbent.energy)
                     state.story.append("two labels, differences of which cost: one minimum cut")
                     return state
+        return None
+
+    def _methods(self, graph: Graph, init: Init, context: Context) -> Run:
+        """A run in which methods have their turns."""
+        limit = context.remaining()
+        incumbent = context.incumbent_of(graph)
         runners: list[Runner] = []
         for phase in plan(graph):
             if phase.method in METHODS:
@@ -115,7 +150,7 @@ class Auto(Solver):
                     phase.method, phase.weight, can.bounds, phase.follows, phase.early, can.exact, phase.closes
                 )
                 runners.append(Runner(phase, share))
-        if incumbent.energy == np.inf:  # what could have been optimal at once was too wide for it, or took too long
+        if incumbent.energy == np.inf:
             begin = init.labels if init.labels is not None else unary_argmin(graph)
             incumbent.offer(local_minimum(graph, begin, context))
         if graph.differences and graph.uniform:  # with strong weights one label for all is far below any local minimum
@@ -135,8 +170,8 @@ class Auto(Solver):
             state.states = dict(init.state)
         return state
 
-    def step(self, state: Run) -> Progress:
+    def step(self, state: Run | ReducedRun) -> Progress:
         return state.step()
 
-    def finish(self, state: Run) -> Final:
+    def finish(self, state: Run | ReducedRun) -> Final:
         return state.finish()
