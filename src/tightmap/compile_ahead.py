@@ -246,12 +246,28 @@ def _fused(pairs: bool | None) -> None:
             fused.offer(np.random.default_rng(seed).integers(0, graph.arrays.cards))
 
 
+def _presolved(pairs: bool | None) -> None:
+    """Labels that others can stand for, and constraints that are propagated, before any method begins."""
+    from tightmap.moves.context import Context
+    from tightmap.solvers.auto.presolve import presolve
+
+    rng = np.random.default_rng(0)
+    order = 3 if pairs is False else 2
+    model = Model([3] * 12)
+    model.add_unaries(rng.random((12, 3)))
+    model.add_factors([range(i, i + order) for i in range(10)], rng.random((10, *order * [3])))
+    model.add_factors([[1, 5]], np.where(np.eye(3) > 0, np.inf, 0.0))
+    graph, context = model.graph(), Context()
+    presolve(graph, context.incumbent_of(graph), context)
+
+
 # kernels that runs on the models above reach by chance, or not at all
 NOW_AND_THEN: dict[str, Callable[[bool | None], None]] = {
     "trws": _strips,
     "combilp": _rings,
     "exact": _interrupted_search,
     "admm": _fused,
+    "auto": _presolved,
 }
 
 
