@@ -136,7 +136,7 @@ def real_models() -> Iterator[Case]:
         ("pedigree40.uai.xz", 300.530750, False),
         ("54.uai", 3.1554, True),
         ("wcsp_13.uai", 0.489001, True),
-        ("bw_p34_10.uai.xz", 1.4384, True),
+        ("bw_p34_10.uai.xz", 1.43841, True),
         ("comm_p01_10.uai.xz", 1.386294, True),
         ("sg_p01_20.uai", math.inf, True),
         ("ra.cnf.uai", 0.0, True),

@@ -96,6 +96,8 @@ def test_partners_are_merged_and_what_went_is_told():
     assert "presolved: " in result.summary()
     assert result.status is tm.Status.OPTIMAL
     assert result.energy == pytest.approx(tm.solve(model, "exact").energy)
+    told = [float(line.rsplit("energy ", 1)[1]) for line in result.note.splitlines() if "energy " in line]
+    assert min(told) == pytest.approx(result.energy, rel=1e-8)  # of the whole model, not of what is left
 
 
 def test_a_run_goes_on_with_the_same_smaller_model():

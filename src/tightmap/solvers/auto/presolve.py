@@ -76,6 +76,12 @@ class Presolved:
         inner = self.network.inward(self.instead[self.outer.arrays.offset[:-1] + labels])
         return None if inner is None else self.graph.restrict(inner[self.variables])
 
+    def user_energy(self, value: float) -> float:
+        """The energy, as the user counts it, of labels of the smaller model that cost this there."""
+        if proves_infeasible(self.graph, value):
+            return math.inf
+        return float(self.outer.user_energy(self.bound(value)))
+
     def bound(self, bound: float) -> Certified:
         """What a bound of the smaller model proves for the outer graph."""
         network = self.network

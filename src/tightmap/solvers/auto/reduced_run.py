@@ -38,6 +38,9 @@ class ReducedRun:
     told: float = np.inf  # the lowest energy in the smaller model that the incumbent has been told of
     other: Run | None = None  # of the whole model
 
+    def __post_init__(self) -> None:
+        self.run.outside = self.presolved.user_energy
+
     def step(self) -> Progress:
         if self.other is not None:
             return self.other.step()

@@ -68,6 +68,7 @@ class Run:
     problem: Feasibility | None = None  # the hard constraints, while the first feasible labelling is looked for
     story: list[str] = field(default_factory=list)
     course: Course | None = None  # of a large model with a time limit
+    outside: Callable[[float], float] | None = None  # energies as people know them, if not those of the graph
 
     @property
     def elapsed(self) -> float:
@@ -370,11 +371,12 @@ class Run:
 
     def _told(self) -> list[str]:
         lines = list(self.story)
+        known = self.outside or self.graph.user_energy
         for runner in self.runners:
             if runner.iterations or runner.rounds:
                 line = f"{runner.phase.method} ({runner.phase.why}): {runner.iterations} iterations"
                 line += f" in {runner.share.seconds:.2f} s"
                 if np.isfinite(runner.brought):
-                    line += f", energy {self.graph.user_energy(runner.brought):.9g}"
+                    line += f", energy {known(runner.brought):.9g}"
                 lines.append(line)
         return lines
