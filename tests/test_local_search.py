@@ -182,3 +182,28 @@ def test_gains_of_rounding_do_not_keep_a_cycle_alive():
     model.clamp({0: 0, 2: 0})
     result = tm.solve(model, "forest-annealing", seed=99, max_iterations=2000)
     assert result.status is not tm.Status.ITERATION_LIMIT
+
+
+def test_annealing_between_hard_constraints_also_knows_what_soft_changes_cost():
+    """From a feasible labelling most changes break a constraint: as the only unit of temperatures that is too hot."""
+    rng = np.random.default_rng(0)
+    model = tm.Model([6] * 60)
+    pairs = np.column_stack(np.triu_indices(60, 1))
+    pairs = pairs[rng.choice(len(pairs), 600, replace=False)]
+    tables = rng.integers(0, 100, (600, 6, 6)).astype(float)
+    tables[rng.random(tables.shape) < 0.15] = np.inf
+    hidden = rng.integers(0, 6, 60)
+    tables[np.arange(600), hidden[pairs[:, 0]], hidden[pairs[:, 1]]] = 50.0
+    model.add_factors(pairs, tables)
+    graph = model.graph()
+    solver = solver_class("annealing")()
+    state = solver.start(graph, Init(labels=graph.restrict(hidden)), Context(seed=0))
+    assert state.hot < 0.01 * graph.hard < 0.5 * graph.hard < state.melting
+    firsts, lasts = [], []
+    while state.cycle < 4:
+        if state.left == state.sweeps:
+            firsts.append(state.temperature)
+            lasts.append(state.temperature * state.cooling)
+        solver.step(state)
+    assert min(firsts[0::2]) > 10.0 * max(firsts[1::2])
+    assert max(lasts) < 0.1 * state.hot

@@ -10,7 +10,8 @@ nanoseconds whatever the order and the degree.
 A cycle cools geometrically to a twentieth of its first temperature, ends with descent, and is fused region by region
 into the best labelling (moves/components.py).  Cycles become longer and longer, so that the time there is decides how
 slowly the last one cools; their first temperatures go round a few multiples of the typical cost of changing one label,
-the hot ones from where the last cycle ended, the gentle ones around the best labelling.
+the hot ones from where the last cycle ended, the gentle ones around the best labelling.  Where most changes break a
+hard constraint, every second cycle begins at the temperatures at which constraints break, and cools all the way.
 
 Any order, any kind of factor.  Best on dense or irregular models with many local minima: spin glasses in three
 dimensions, colouring, weighted CSP, MaxSAT.  There is no bound; ``auto`` adds it.
@@ -44,6 +45,11 @@ ITERATION = 24_000_000  # units of work after which an iteration ends with the p
 HEATS = (0.5, 1.0, 0.25, 0.125)  # first temperatures of the cycles, in units of the typical cost of changing one label
 GENTLE = 0.25  # a cycle whose first temperature is at most this one starts from the best labelling
 COLD = 0.05  # last temperature of a cycle, relative to its first
+# Beside hard constraints the changes that break none are few, and not the typical ones.  In 1.5 s from a feasible
+# labelling, 18 families, seeds 2 and 3: mean above the best of six variants, at most 5 % each, 1.7 % with both rules,
+# 1.9 without; random CSPs of 300 variables are 6 % lower with them, radio links higher (chains are there for these)
+STIFF = 4.0  # times what those cost
+MELTING = 10.0  # so many times as much for the typical change: it breaks a constraint
 GROWTH = 1.3  # every cycle has so many times the sweeps of the one before
 
 
@@ -101,6 +107,7 @@ class State:
     random: np.ndarray
     touched: Labels  # kept costs that a new label of each variable changes
     hot: float  # typical cost of changing one label, the unit of temperatures
+    melting: float  # the same where that breaks a constraint, 0 where it does not
     labels: Labels
     cost: Vector
     walk: Labels  # the best labelling of the present cycle
@@ -113,6 +120,7 @@ class State:
     variable: int = 0  # where the present sweep goes on
     proposals: int = 0  # that were made for it
     temperature: float = 0.0
+    cooling: float = COLD  # last temperature of the present cycle, relative to its first
 
 
 @dataclass(frozen=True)
@@ -140,12 +148,16 @@ class Annealing(Solver):
         labels = descended(graph, init, context)
         incumbent = context.incumbent_of(graph)
         incumbent.offer(labels)
+        stiff = STIFF if graph.hard > 0.0 else 1.0
+        hot = self.temperature * stiff * typical_change(graph, labels, breaking=False)
+        melting = self.temperature * typical_change(graph, labels)
         state = State(
             graph,
             context,
             random=start_state(context.seed),
             touched=costs_touched(graph),
-            hot=self.temperature * typical_change(graph, labels),
+            hot=hot,
+            melting=melting if melting > MELTING * hot else 0.0,
             labels=labels,
             cost=np.empty(len(graph.arrays.unary)),
             walk=labels,
@@ -157,14 +169,16 @@ class Annealing(Solver):
 
     def _next_cycle(self, state: State) -> None:
         state.cycle += 1
-        heat = HEATS[state.cycle % len(HEATS)]
+        melts = state.melting > 0.0 and state.cycle % 2 == 0
+        heat = HEATS[state.cycle // (2 if state.melting > 0.0 else 1) % len(HEATS)]
         if heat <= GENTLE:
             state.labels = state.incumbent.wide_labels
         state.walk = state.labels.copy()
         initial_costs(state.graph.arrays, state.labels, state.cost)  # afresh: rounding errors have added up
         state.value[0] = energy(state.graph, state.labels)
         state.value[1] = np.inf
-        state.temperature = heat * state.hot
+        state.temperature = heat * (state.melting if melts else state.hot)
+        state.cooling = COLD * state.hot / state.melting if melts else COLD
         state.sweeps = state.left = int(min(1e9, self.sweeps * GROWTH ** min(state.cycle, 60)))
 
     def adopt(self, state: State, labels: Labels) -> None:
@@ -173,7 +187,7 @@ class Annealing(Solver):
 
     def step(self, state: State) -> Progress:
         """An iteration is about ITERATION units of work, in slices of time: where these end changes nothing."""
-        rate = COLD ** (1.0 / state.sweeps)
+        rate = state.cooling ** (1.0 / state.sweeps)
         state.temperature, state.left, state.budget, state.variable, state.proposals = metropolis(
             state.graph.arrays, state.touched, state.labels, state.cost, state.walk, state.value, state.temperature,
             rate, state.left, state.variable, state.proposals, state.random, state.budget,

@@ -9,8 +9,11 @@ from tightmap.moves.context import Labels
 from tightmap.moves.coordinate_descent import initial_costs
 
 
-def typical_change(graph: Graph, labels: Labels) -> float:
-    """Median cost, over variables, of the cheapest change of one label at a local minimum (hard costs left out)."""
+def typical_change(graph: Graph, labels: Labels, breaking: bool = True) -> float:
+    """Median cost, over variables, of the cheapest change of one label at a local minimum.
+
+    What costs more than a broken constraint is left out; without ``breaking``, all that breaks one.
+    """
     g = graph.arrays
     cost = np.empty(len(g.unary))
     initial_costs(g, labels, cost)
@@ -18,6 +21,6 @@ def typical_change(graph: Graph, labels: Labels) -> float:
     cost[g.offset[:-1] + labels] = np.inf
     cheapest = np.minimum.reduceat(cost, g.offset[:-1])
     cheapest = np.maximum(cheapest, 0.0)
-    soft = cheapest[cheapest < graph.hard] if graph.hard > 0.0 else cheapest
-    positive = soft[soft > 0.0]
+    most = (1.0 if breaking else 0.5) * graph.hard if graph.hard > 0.0 else np.inf
+    positive = cheapest[(cheapest > 0.0) & (cheapest < most)]
     return float(np.median(positive)) if len(positive) else 1.0
