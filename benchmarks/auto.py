@@ -282,6 +282,8 @@ def main() -> int:
             continue
         limits = [1.0, 3.0, 10.0, 30.0] if given.anytime else [given.limit or case.limit]
         family = case.name.rsplit(" ", 1)[0]
+        if len(methods) > 1 or given.strongest:  # memory that no method has touched yet is slow, for the first of them
+            case.build().graph()
         here = methods + [m for m in STRONGEST.get(family, USUAL) if given.strongest and case.group == "generated"]
         for limit in limits:
             found: dict[str, tm.Result] = {}

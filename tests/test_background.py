@@ -161,3 +161,31 @@ def test_small_models_are_of_both_kinds():
     assert len(list(compile_ahead.small_models(True))) + len(list(compile_ahead.small_models(False))) == len(
         list(compile_ahead.small_models())
     )
+
+
+def test_warm_up_does_not_run_the_script_that_calls_it(tmp_path):
+    """Neither a script without a guard, nor one that comes through a pipe and is no file at all."""
+    script = (
+        "import tightmap as tm\n"
+        "from tightmap import compile_ahead\n"
+        "print('once', flush=True)\n"
+        "compile_ahead.available = lambda: 2\n"
+        "tm.warm_up(['bcd', 'lns'])\n"
+        "print(sorted(name for name, _ in compile_ahead.compile_kernels(['bcd', 'lns'])))\n"
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    for arguments, text in (([str(path)], ""), (["-"], script)):
+        done = subprocess.run([sys.executable, *arguments], input=text, capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stdout.split("\n")) == (0, ["once", "['bcd', 'lns']", ""]), done.stderr
+
+
+def test_a_compiling_process_that_dies_is_told_of():
+    started = []
+    ready = compile_ahead.compile_kernels(["bcd", "trws", "srmp", "lns"], 2, started)
+    next(ready)
+    for process in started:
+        process.kill()
+    with pytest.raises(tm.ModelError, match="ended before it had"):
+        list(ready)
+    assert eventually(lambda: all(process.poll() is not None for process in started))

@@ -13,9 +13,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,12 @@ BOOT = (
     "sys.path[:] = path\n"
     "from tightmap.compile_ahead import help_out\n"
     "help_out(*work)\n"
+)
+COMPILER = (
+    "import json, sys\n"
+    "sys.path[:] = json.loads(sys.argv.pop())\n"
+    "from tightmap.compile_ahead import compile_asked\n"
+    "compile_asked()\n"
 )
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 NICE = 10  # a helper makes way for what somebody waits for
@@ -308,19 +316,64 @@ def _short_duals() -> None:
     assert moves.compact
 
 
-def compile_kernels(methods: Sequence[str], processes: int | None = None) -> Iterator[tuple[str, float]]:
-    """Compile for the methods; yields each with its seconds of compilation as soon as it is ready."""
+def compile_kernels(
+    methods: Sequence[str], processes: int | None = None, started: list[subprocess.Popen[str]] | None = None
+) -> Iterator[tuple[str, float]]:
+    """Compile for the methods; yields each with its seconds of compilation as soon as it is ready.
+
+    The processes, which ``started`` gets to know, do not import the caller's main module, as those of multiprocessing
+    do: a script that calls this need not be written for that, and there may be none that can be imported.
+    """
     count = min(processes or available(), max(1, len(methods)))
     if count == 1:
         yield from ((method, compile_method(method)) for method in methods)
         return
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
+    waiting, ready = deque(methods), SimpleQueue[tuple[str, float] | ModelError]()
+    hands = [] if started is None else started
 
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(compile_method, method): method for method in methods}
-        for ready in as_completed(running):
-            yield running[ready], ready.result()
+    def ask() -> None:
+        """Have a process of its own compile for one method after the other."""
+        arguments = [sys.executable, "-c", COMPILER, json.dumps(sys.path)]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            hands.append(process)
+            assert process.stdin is not None and process.stdout is not None
+            while waiting:
+                with suppress(IndexError):  # another one may have taken the last
+                    method = waiting.popleft()
+                    with suppress(BrokenPipeError):
+                        print(method, file=process.stdin, flush=True)
+                    answer = process.stdout.readline()
+                    if not answer:
+                        ready.put(ModelError(f"the process that compiled the kernels of {method} ended before it had"))
+                        return
+                    ready.put((method, float(answer)))
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+    for _ in range(count):
+        threading.Thread(target=ask, daemon=True).start()
+    try:
+        for _ in methods:
+            item = ready.get()
+            if isinstance(item, ModelError):
+                raise item
+            yield item
+    finally:
+        waiting.clear()
+        for process in hands:
+            process.kill()
+
+
+def compile_asked() -> None:
+    """What such a process does: it reads names of methods and answers with the seconds that compiling took."""
+    from tightmap.registry import METHODS
+
+    die_with_parent()
+    clock.announce_never()
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        method = line.strip()  # one that was registered by the caller's program is not known here
+        print(compile_method(method) if method in METHODS else 0.0, file=answers, flush=True)
 
 
 # ------------------------------------------------------------------------------------------------- helpers

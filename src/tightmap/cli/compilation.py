@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from subprocess import Popen
 from threading import Thread
 
 from tightmap.compile_ahead import compile_kernels, start_helpers
@@ -35,19 +36,18 @@ def compile_in_processes(methods: Sequence[str], processes: int | None, guard: G
     if min(processes or os.cpu_count() or 1, len(methods)) == 1:
         yield from compile_kernels(methods, processes)  # in this process, which a signal ends
         return
-    from multiprocessing import active_children
-
     ready: SimpleQueue[tuple[str, float] | BaseException | None] = SimpleQueue()
+    started: list[Popen[str]] = []
 
     def work() -> None:
         try:
-            for item in compile_kernels(methods, processes):
+            for item in compile_kernels(methods, processes, started):
                 ready.put(item)
             ready.put(None)
         except BaseException as error:
             ready.put(error)
 
-    # the pool lives in a thread: a signal would tear it apart in the middle of starting a process
+    # in a thread: a signal would come in the middle of starting a process
     with guard.patient():
         Thread(target=work, daemon=True).start()
         while True:
@@ -55,12 +55,12 @@ def compile_in_processes(methods: Sequence[str], processes: int | None, guard: G
                 item = ready.get(timeout=POLL)
             except Empty:
                 if guard.flag.is_set():
-                    for process in active_children():  # again and again: the pool may still be starting some
+                    for process in list(started):  # again and again: some may still be starting
                         process.kill()
                 continue
             if isinstance(item, tuple):
                 yield item
             elif item is None or guard.flag.is_set():
-                return  # without its processes the pool has given up
+                return  # without its processes it has given up
             else:
                 raise item
