@@ -341,7 +341,8 @@ def compile_kernels(
                 with suppress(IndexError):  # another one may have taken the last
                     method = waiting.popleft()
                     with suppress(BrokenPipeError):
-                        print(method, file=process.stdin, flush=True)
+                        process.stdin.write(f"{method}\n")
+                        process.stdin.flush()
                     answer = process.stdout.readline()
                     if not answer:
                         ready.put(ModelError(f"the process that compiled the kernels of {method} ended before it had"))
@@ -373,7 +374,8 @@ def compile_asked() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         method = line.strip()  # one that was registered by the caller's program is not known here
-        print(compile_method(method) if method in METHODS else 0.0, file=answers, flush=True)
+        answers.write(f"{compile_method(method) if method in METHODS else 0.0}\n")
+        answers.flush()
 
 
 # ------------------------------------------------------------------------------------------------- helpers
