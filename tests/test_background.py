@@ -189,3 +189,9 @@ def test_a_compiling_process_that_dies_is_told_of():
     with pytest.raises(tm.ModelError, match="ended before it had"):
         list(ready)
     assert eventually(lambda: all(process.poll() is not None for process in started))
+
+
+def test_no_process_to_compile_in_is_told_of(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(tm.ModelError, match="could be started"):
+        list(compile_ahead.compile_kernels(["bcd", "lns"], 2))

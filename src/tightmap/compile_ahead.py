@@ -39,18 +39,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {  # what large models, and those of
 PLANNED = ("auto", "trws", "expansion")  # methods that keep more than labels from run to run of a plan
 ONE_CUT = ("auto", "qpbo", "expansion")  # methods that solve models of two labels by one cut
 SHORT = ("auto", "expansion")  # methods that keep duals in few bits
-BOOT = (
+BOOT = (  # a process that does one of the functions below, and does not import the caller's main module
     "import json, sys\n"
-    "path, *work = json.loads(sys.argv.pop())\n"
+    "path, work, arguments = json.loads(sys.argv.pop())\n"
     "sys.path[:] = path\n"
-    "from tightmap.compile_ahead import help_out\n"
-    "help_out(*work)\n"
-)
-COMPILER = (
-    "import json, sys\n"
-    "sys.path[:] = json.loads(sys.argv.pop())\n"
-    "from tightmap.compile_ahead import compile_asked\n"
-    "compile_asked()\n"
+    "from tightmap import compile_ahead\n"
+    "getattr(compile_ahead, work)(*arguments)\n"
 )
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 NICE = 10  # a helper makes way for what somebody waits for
@@ -316,6 +310,10 @@ def _short_duals() -> None:
     assert moves.compact
 
 
+def _command(work: str, arguments: Sequence[Any] = ()) -> list[str]:
+    return [sys.executable, "-c", BOOT, json.dumps([sys.path, work, arguments])]
+
+
 def compile_kernels(
     methods: Sequence[str], processes: int | None = None, started: list[subprocess.Popen[str]] | None = None
 ) -> Iterator[tuple[str, float]]:
@@ -333,8 +331,13 @@ def compile_kernels(
 
     def ask() -> None:
         """Have a process of its own compile for one method after the other."""
-        arguments = [sys.executable, "-c", COMPILER, json.dumps(sys.path)]
-        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        command, pipe = _command(compile_asked.__name__), subprocess.PIPE
+        try:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        except (OSError, ValueError) as error:  # no interpreter, or no process more
+            ready.put(ModelError(f"no process to compile in could be started: {error}"))
+            return
+        with process:
             hands.append(process)
             assert process.stdin is not None and process.stdout is not None
             while waiting:
@@ -404,10 +407,10 @@ def start_helpers(jobs: Sequence[Job], pairs: bool | None = None) -> None:
     count = min(available() - 1, len(jobs))
     for k in range(count):
         own = jobs[k::count]
-        arguments = json.dumps([sys.path, [[method, dict(options)] for method, options in own], pairs])
+        work = [[[method, dict(options)] for method, options in own], pairs]
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", BOOT, arguments],
+                _command(help_out.__name__, work),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
